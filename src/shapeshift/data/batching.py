@@ -23,6 +23,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD
 
 Lengths = NDArray[np.integer[Any]]
 Indices = NDArray[np.int64]
+Ids = Sequence[int] | NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,7 @@ class Batch:
         return Batch(*sides, (move(self.real[0]), move(self.real[1])))
 
 
-def make_batch(
-    sources: Sequence[Sequence[int] | NDArray[Any]],
-    targets: Sequence[Sequence[int] | NDArray[Any]],
-) -> Batch:
+def make_batch(sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
     """Return id sequences without special ids, one source and one target of each pair, as a batch,
     in their order."""
     return _batch(_flat(sources), _flat(targets))
@@ -83,23 +81,13 @@ def collate(store: TokenStore, indices: Sequence[int] | Indices) -> Batch:
 
 
 def plan_epoch(
-    source_lengths: Lengths,
-    target_lengths: Lengths,
-    config: BatchConfig,
-    *,
-    seed: int,
-    epoch: int,
+    source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig, *, seed: int, epoch: int
 ) -> list[Indices]:
     """Return the batches of one epoch as arrays of pair numbers; every pair is in one of them.
 
     The pairs are shuffled, sorted by length within windows of `config.sort_window` pairs (pairs of
     the same length stay shuffled) and cut into batches as large as the limits allow. The batches
-    are then shuffled.
-
-    Args:
-        source_lengths, target_lengths: subwords without `</s>`. Shape: (num_pairs,).
-        config: limits of a batch.
-        seed, epoch: not negative; another epoch is another plan.
+    are then shuffled. Lengths are subwords without `</s>`, of shape (num_pairs,).
 
     Raises:
         ShapeshiftError: a single pair has more than `max_tokens` tokens. To drop it would change
@@ -120,10 +108,8 @@ def plan_epoch(
 def plan_in_order(
     source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig
 ) -> list[Indices]:
-    """Return batches from the shortest to the longest pairs, for validation and translation.
-
-    Pairs of the same length keep their order, and nothing is random; otherwise as `plan_epoch`.
-    """
+    """Return batches from the shortest to the longest pairs, for validation and translation. Pairs
+    of the same length keep their order, and nothing is random; otherwise as `plan_epoch`."""
     longest, key = measure(source_lengths, target_lengths, config)
     return _cut(np.argsort(key, kind="stable"), longest, config)
 
@@ -147,9 +133,7 @@ def measure(
 
 def _cut(order: Indices, longest: Indices, config: BatchConfig) -> list[Indices]:
     """Cut pairs, sorted by length, into batches as large as the limits allow."""
-    widths = longest[order]
-    batches = []
-    start = 0
+    widths, batches, start = longest[order], [], 0
     while start < len(order):
         # No batch from here on has more pairs than the width of the first one allows. Padded
         # tokens only grow with the pairs, for widths do; the first pair always fits.
@@ -162,7 +146,7 @@ def _cut(order: Indices, longest: Indices, config: BatchConfig) -> list[Indices]
     return batches
 
 
-def _flat(rows: Sequence[Sequence[int] | NDArray[Any]]) -> FlatRows:
+def _flat(rows: Sequence[Ids]) -> FlatRows:
     tokens = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
     return FlatRows(tokens, np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)))
 
@@ -174,15 +158,9 @@ def _batch(source: FlatRows, target: FlatRows) -> Batch:
     target_input = np.full_like(target_ids, PAD)
     target_input[:, :1] = BOS
     target_input[:, 1:][is_token[:, :-1]] = target.tokens
-    return Batch(
-        source=torch.from_numpy(source_ids),
-        target_input=torch.from_numpy(target_input),
-        target_output=torch.from_numpy(target_ids),
-        real=(
-            torch.from_numpy(np.flatnonzero(source_ids != PAD)),
-            torch.from_numpy(np.flatnonzero(target_ids != PAD)),
-        ),
-    )
+    tensor = torch.from_numpy
+    real = tensor(np.flatnonzero(source_ids != PAD)), tensor(np.flatnonzero(target_ids != PAD))
+    return Batch(tensor(source_ids), tensor(target_input), tensor(target_ids), real)
 
 
 def _pad(rows: FlatRows) -> tuple[Indices, NDArray[np.bool_]]:

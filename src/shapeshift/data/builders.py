@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, OwnRecipe, Recipe, Split
-from shapeshift.data.filter import Dropped, empty_side
+from shapeshift.data.filter import Dropped, empty_side, over_limit
 from shapeshift.data.subwords import SEPARATOR, join_ids
 
 
@@ -40,8 +40,8 @@ def build(
     dropped: Dropped,
     file_of: Callable[[int], int] = lambda number: 0,
 ) -> Iterator[Pair]:
-    """Yield the pairs that a recipe makes of one split, and count in `dropped` those that are left
-    out, by the first reason that fits.
+    """Yield the pairs that a recipe makes of a split, and count in `dropped` those that are left
+    out, by the first reason that fits. `file_of` says which file the pair with a number is from.
 
     A train pair without a subword on one side is dropped, whatever the recipe. Valid and test
     lose nothing, so that scores of two recipes are over the same sentences.
@@ -50,13 +50,6 @@ def build(
     pairs is kept as it is. (The paper's 450K groups of ten out of 4.5M pairs leave open what it did
     with a rest.) In train they run on over file boundaries. Valid and test are joined file by file:
     the paper has a score of each newstest.
-
-    Args:
-        pairs: of all files of the split.
-        recipe: what is built.
-        split: of the corpus.
-        dropped: reason → number of pairs.
-        file_of: the file of the pair with a number.
     """
     kept = _kept(pairs, recipe, dropped) if split == "train" else iter(pairs)
     if not isinstance(recipe, Interpolate):
@@ -81,10 +74,9 @@ def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[P
         if isinstance(recipe, OwnRecipe) and own and reason is None:
             made = own(pair, **recipe.options)
             if not isinstance(made, Pair | None):
-                raise ShapeshiftError(
-                    f"{recipe.function}: expected a Pair or None, got {type(made).__name__}; return"
-                    " the pair, or pair._replace(…)"
-                )
+                problem = f"expected a Pair or None, got {type(made).__name__}"
+                remedy = "return the pair, or pair._replace(…)"
+                raise ShapeshiftError(f"{recipe.function}: {problem}; {remedy}")
             reason = f"left out by {recipe.function}" if made is None else empty_side(made)
         if reason:
             dropped.add(reason, pair)
@@ -94,12 +86,12 @@ def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[P
 
 def _why_dropped(pair: Pair, recipe: Recipe) -> str | None:
     """Return why a pair is not in the training data, or None if it is."""
-    source, target = len(pair.source_ids), len(pair.target_ids)
     if reason := empty_side(pair):
         return reason
+    source = len(pair.source_ids)
     match recipe:
-        case Extrapolate(max_length=limit) if max(source, target) > limit:
-            return f"{'source' if source > limit else 'target'} over {limit} subwords"
+        case Extrapolate(max_length=limit):
+            return over_limit(pair, limit)
         case LengthSlice(min_length=low) if source < low:
             return f"source under {low} subwords"
         case LengthSlice(max_length=high) if high is not None and source >= high:

@@ -118,12 +118,6 @@ class FilesCorpus(_Text):
         target side."""
         return {"train": [], "valid": self.valid_references, "test": self.test_references}[split]
 
-    def label(self, split: Split, number: int) -> str:
-        """The name of entry `number` (from 0) of a split in results; see `label`."""
-        references = self.references(split)
-        named = references if references and is_test_set(references[number]) else None
-        return label((named or self.prefixes(split))[number])
-
 
 class HubCorpus(_Text):
     """A dataset of the Hugging Face hub, or a local folder that the library `datasets` can read.

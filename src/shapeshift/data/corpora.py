@@ -23,6 +23,7 @@ from shapeshift.data.config import (
     HubCorpus,
     Split,
     is_test_set,
+    label,
 )
 from shapeshift.data.sources import hub
 from shapeshift.data.sources.download import Progress, download, unpack, watched
@@ -43,9 +44,8 @@ def read_split(corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, ...]]:
 
 def file_ends(corpus: FilesCorpus, split: Split) -> list[int]:
     """Return the cumulative number of pairs at the end of each entry of a split."""
-    return [
-        *accumulate(sum(1 for _ in read_lines(paths[0])) for paths in split_files(corpus, split))
-    ]
+    files = split_files(corpus, split)
+    return [*accumulate(sum(1 for _ in read_lines(source)) for source, *_ in files)]
 
 
 def split_files(corpus: FilesCorpus, split: Split) -> Iterator[list[Path]]:
@@ -133,7 +133,9 @@ def labels(corpus: FilesCorpus | HubCorpus | GrammarCorpus, split: Split) -> lis
     if isinstance(corpus, GrammarCorpus):
         return []
     files = hub.as_files(corpus) if isinstance(corpus, HubCorpus) else corpus
-    return [files.label(split, number) for number in range(len(files.prefixes(split)))]
+    entries = files.prefixes(split)
+    named = zip(entries, files.references(split) or entries, strict=True)
+    return [label(reference if is_test_set(reference) else entry) for entry, reference in named]
 
 
 def missing_files(corpus: FilesCorpus) -> list[Path]:
@@ -154,13 +156,11 @@ def require_files(corpus: FilesCorpus) -> None:
     prefix = missing[0].with_suffix("")
     files = map(str, (prefix if prefix.is_dir() else prefix.parent).glob("*.*"))
     there = ", ".join(get_close_matches(str(missing[0]), files, n=5, cutoff=0))
-    remedy = f"; there are {there}" if there else ""
-    if not there:
-        remedy = "; set data.corpus.root=PATH, the folder of the text (by default that of the file"
-        remedy += " that names it)"
+    root = "the folder of the text (by default that of the file that names it)"
+    remedy = f"there are {there}" if there else f"set data.corpus.root=PATH, {root}"
     raise ShapeshiftError(
         "no such file, plain or gzipped; expected text as NAME, for the files"
-        f" NAME.{corpus.source} and NAME.{corpus.target}{remedy}",
+        f" NAME.{corpus.source} and NAME.{corpus.target}; {remedy}",
         path=missing[0],
     )
 
@@ -184,10 +184,8 @@ def require_lines(corpus: FilesCorpus, split: Split, num_pairs: int) -> None:
     """Raise a `ShapeshiftError` that names a file if a split has no pairs."""
     if not num_pairs:
         name = {"train": "training", "valid": "validation", "test": "test"}[split]
-        raise ShapeshiftError(
-            f"has no lines; expected {name} text, one sentence a line",
-            path=find_file(next(split_files(corpus, split))[0]),
-        )
+        path = find_file(next(split_files(corpus, split))[0])
+        raise ShapeshiftError(f"has no lines; expected {name} text, one sentence a line", path=path)
 
 
 def write_grammar(
@@ -236,11 +234,9 @@ def write_grammar(
 
 
 def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
-    """Return the SHA-256 of the text of a corpus, in hexadecimal.
-
-    For files, and for datasets of the hub, whose text is stored in files, it depends on the bytes
-    of the files and their order, not on their paths. For the grammar, it depends on the settings
-    and on `GRAMMAR_VERSION`.
+    """Return the SHA-256 of the text of a corpus, in hexadecimal. It depends on the bytes of the
+    files and their order, not on their paths; for the grammar, on the settings and on
+    `GRAMMAR_VERSION`.
 
     Raises:
         ShapeshiftError: a file is missing or cannot be read, has not been fetched, or is not what
@@ -270,5 +266,4 @@ def _hash(path: Path) -> str:
 
 
 def _paths(corpus: FilesCorpus, prefix: str) -> list[Path]:
-    languages = (corpus.source, corpus.target)
-    return [corpus.root / expand_home(f"{prefix}.{each}") for each in languages]
+    return [corpus.root / expand_home(f"{prefix}.{x}") for x in (corpus.source, corpus.target)]

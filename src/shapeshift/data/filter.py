@@ -80,12 +80,17 @@ def empty_side(pair: Pair) -> str | None:
     return None if pair.target_ids else "empty target"
 
 
+def over_limit(pair: Pair, limit: int) -> str | None:
+    """Return which side of a pair has more subwords than the limit, if one has, as a reason."""
+    if len(pair.source_ids) > limit:
+        return f"source over {limit} subwords"
+    return f"target over {limit} subwords" if len(pair.target_ids) > limit else None
+
+
 def _why_dropped(pair: Pair, config: FilterConfig) -> str | None:
-    lengths = len(pair.source_ids), len(pair.target_ids)
-    most, ratio = config.max_length, config.max_ratio
-    for side, length in zip(("source", "target"), lengths, strict=True):
-        if most is not None and length > most:
-            return f"{side} over {most} subwords"
+    if config.max_length is not None and (reason := over_limit(pair, config.max_length)):
+        return reason
+    ratio, lengths = config.max_ratio, (len(pair.source_ids), len(pair.target_ids))
     if ratio is not None and max(lengths) > ratio * min(lengths):
         return f"over {ratio:g} times as many subwords on one side"
     return None

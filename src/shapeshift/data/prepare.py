@@ -66,13 +66,12 @@ def prepare(
     config: DataConfig, directory: str | Path, on_progress: Progress | None = None
 ) -> Prepared:
     """Prepare data, unless `directory` already holds exactly these; fetch text that is not here.
-
     Of several processes that prepare the same folder, one works and the others wait.
 
     Args:
         config: corpus, subwords, recipe.
         directory: where to put it: missing, empty, or prepared before.
-        on_progress: called with a stage, how much of it is done, and of how much, if known.
+        on_progress: see `Progress`.
 
     Raises:
         ShapeshiftError: input that cannot be fetched or read, settings that do not fit the text,
@@ -114,6 +113,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             pairs = _notice(pairs, subwords, noticed, has_references=bool(corpus.references(split)))
         built = build(pairs, config.recipe, split, dropped, places.file_of)
         store, longest, numbers = _write_split(directory, split, built, subwords)
+        first = dropped.first | noticed.first
         if not len(store):
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
             raise ShapeshiftError(
@@ -126,11 +126,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             built=len(store),
             dropped=dict(dropped),
             noticed=dict(noticed),
-            first={
-                reason: places.find(number)
-                for reason, number in (dropped.first | noticed.first).items()
-                if not generated
-            },
+            first={} if generated else {x: places.find(number) for x, number in first.items()},
             source_length=_statistics(store.source_lengths),
             target_length=_statistics(store.target_lengths),
             longest=() if generated else tuple(places.find(*each) for each in longest),
@@ -195,14 +191,12 @@ def _encode(
         return list(map(Pair, sources, targets, source_ids, target_ids, numbers))
 
     with ThreadPoolExecutor(max_workers=1) as thread:
-        before: Future[list[Pair]] | None = None
+        before: Future[list[Pair]] = thread.submit(list)
         while chunk := list(islice(lines, _CHUNK)):
             encoded = thread.submit(encode, chunk)
-            if before is not None:
-                yield from before.result()
-            before = encoded
-        if before is not None:
             yield from before.result()
+            before = encoded
+        yield from before.result()
 
 
 def _notice(
@@ -242,11 +236,9 @@ def _write_split(
                         lengths[side], longest[side] = len(ids), (pair.number, side)
                 yield pair.source_ids, pair.target_ids
 
+        source_size, target_size = subwords.sizes
         store = write_store(
-            directory / split,
-            encoded(),
-            source_size=subwords.source_size,
-            target_size=subwords.target_size,
+            directory / split, encoded(), source_size=source_size, target_size=target_size
         )
     return store, longest, numbers
 
@@ -290,10 +282,8 @@ def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
         if name != "models" and getattr(own, name) != value
     ]
     if other:
-        raise ShapeshiftError(
-            f"has subword models of other settings than these; set {' '.join(other)}",
-            path=directory,
-        )
+        problem = f"has subword models of other settings than these; set {' '.join(other)}"
+        raise ShapeshiftError(problem, path=directory)
     return Subwords.load(directory / "subwords")
 
 
@@ -304,8 +294,7 @@ def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
     report = read_report(directory)
     if report.fingerprint == fingerprint:
         return True
-    sections = DataConfig.model_fields
-    changed = [f"data.{x}" for x in sections if getattr(report.config, x) != getattr(config, x)]
+    changed = [f"data.{name}" for name, value in config if getattr(report.config, name) != value]
     raise ShapeshiftError(
         f"holds data prepared otherwise ({', '.join(changed) or 'the corpus text'} changed); "
         "choose another directory or remove this one",

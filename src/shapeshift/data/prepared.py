@@ -24,13 +24,12 @@ from shapeshift._system.hashes import SUMS, verify
 from shapeshift._system.own_modules import outside
 from shapeshift._system.schema import Strict, added
 from shapeshift.data.config import SPLITS, DataConfig, Split
-from shapeshift.data.sources.files import read_lines
+from shapeshift.data.sources.files import read_lines, reading
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import Subwords
 
 REPORT = "prepared.json"
-REPORT_OF_RUN = "data.json"
-"""The copy of a report in the folder of a run."""
+REPORT_OF_RUN = "data.json"  # the copy of a report in the folder of a run
 IMPORTED_FROM = "imported from"
 """Among the versions of a report: the model that `shapeshift import` read, whose text is not
 known."""
@@ -95,13 +94,10 @@ class Report(Strict):
         """Return a line for each split of which pairs are left out or may spoil scores."""
         lines = []
         for name, split in self.splits.items():
+            first = {reason: f" (first: {place})" for reason, place in split.first.items()}
             for what, counts in (("left out", split.dropped), ("kept", split.noticed)):
                 if counts:
-                    found = ", ".join(
-                        f"{count:,} {reason}"
-                        + (f" (first: {split.first[reason]})" if reason in split.first else "")
-                        for reason, count in counts.items()
-                    )
+                    found = ", ".join(f"{counts[x]:,} {x}{first.get(x, '')}" for x in counts)
                     lines.append(f"{name}: of {split.read:,} pairs {what}: {found}")
         return lines
 
@@ -109,14 +105,11 @@ class Report(Strict):
     def read(cls, path: Path, remedy: str) -> Report:
         """Read a report."""
         try:
-            with outside(path.parent):
+            with reading(path), outside(path.parent):
                 return cls.model_validate_json(read(path))
-        except OSError as error:
-            raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
         except ValidationError as error:
-            raise ShapeshiftError(
-                f"is damaged, or of another version; {remedy}", path=path
-            ) from error
+            message = f"is damaged, or of another version; {remedy}"
+            raise ShapeshiftError(message, path=path) from error
 
 
 class Prepared:
@@ -145,10 +138,7 @@ class Prepared:
 
     def text(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
         """Return the source texts, as the corpus has them, and the references of a split, in the
-        order of its store.
-
-        The parts of joined texts are separated by ` <sep> `.
-        """
+        order of its store. The parts of joined texts are separated by ` <sep> `."""
         source, target = text_paths(self.directory, split)
         return list(read_lines(source)), list(read_lines(target))
 

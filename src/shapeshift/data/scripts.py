@@ -1,5 +1,4 @@
-"""Words and scripts of text without spaces between words: Chinese, Japanese, Thai, Lao, Khmer,
-Burmese, Tibetan."""
+"""Words and scripts of text without spaces between words, such as Chinese, Japanese and Thai."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ _LETTERS = {
     "hangul": re.compile("[\u1100-\u11ff\u3131-\u318e\uac00-\ud7af]"),
 }
 _SPACED = re.compile(f"[{_HAN}{_KANA}] +[{_HAN}{_KANA}]")
-_SAMPLE = 1_000
-"""Lines that are looked at."""
+_SAMPLE = 1_000  # lines that are looked at
 
 
 def count_words(text: str) -> int:

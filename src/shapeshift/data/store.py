@@ -26,28 +26,20 @@ from shapeshift._system.errors import ShapeshiftError, reason
 from shapeshift._system.files import read
 
 HEADER = "store.json"
+_SIDES = ("source", "target")
 _OFFSET = np.dtype("<i8")
-_BLOCK = 1_000
-"""Pairs that are written together: one at a time takes four times as long."""
+_BLOCK = 1_000  # pairs that are written together: one at a time takes four times as long
 
 
 class FlatRows(NamedTuple):
-    """Id sequences of different lengths in one array, end to end.
+    """Id sequences of different lengths in one array, end to end."""
 
-    Attributes:
-        tokens: Shape: (sum of lengths,).
-        lengths: Shape: (num_rows,).
-    """
-
-    tokens: NDArray[Any]
-    lengths: NDArray[np.int64]
+    tokens: NDArray[Any]  # (sum of lengths,)
+    lengths: NDArray[np.int64]  # (num_rows,)
 
 
 class TokenStore:
     """Sentence pairs as token ids without `<s>` and `</s>`: `store[i] -> (source, target)`.
-
-    Args:
-        directory: where `write_store` wrote them.
 
     Attributes:
         source_size, target_size: sizes of the vocabularies that the ids belong to.
@@ -57,11 +49,8 @@ class TokenStore:
         self.directory = Path(directory)
         try:
             header = json.loads(read(self.directory / HEADER))
-            self.source_size, self.target_size = header["source_size"], header["target_size"]
-            self._sides = [
-                _open_side(self.directory, side, size)
-                for side, size in (("source", self.source_size), ("target", self.target_size))
-            ]
+            self.source_size, self.target_size = (header[f"{side}_size"] for side in _SIDES)
+            self._sides = [_open_side(self.directory, x, header[f"{x}_size"]) for x in _SIDES]
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             raise ShapeshiftError(
                 f"holds no prepared text that can be read ({reason(error)}); remove the folder"
@@ -107,26 +96,18 @@ def write_store(
     source_size: int,
     target_size: int,
 ) -> TokenStore:
-    """Write the ids of pairs, without `<s>` and `</s>`, as they arrive. The header is written last,
-    so that an interrupted write leaves no valid store.
-
-    Args:
-        directory: where the store shall be; must not exist.
-        pairs: source and target ids of each pair.
-        source_size, target_size: vocabulary sizes; they decide how many bytes an id takes.
-    """
+    """Write the source and target ids of pairs, without `<s>` and `</s>`, as they arrive, to a new
+    folder. Sizes of the vocabularies decide how many bytes an id takes. The header is written last,
+    so that an interrupted write leaves no valid store."""
     directory.mkdir(parents=True)
     sizes, num_tokens = (source_size, target_size), [0, 0]
     with ExitStack() as stack:
         tokens, offsets = (
-            [
-                stack.enter_context((directory / f"{side}.{what}").open("wb"))
-                for side in ("source", "target")
-            ]
+            [stack.enter_context((directory / f"{side}.{what}").open("wb")) for side in _SIDES]
             for what in ("tokens", "offsets")
         )
-        for side in (0, 1):
-            offsets[side].write(bytes(_OFFSET.itemsize))
+        for file in offsets:
+            file.write(bytes(_OFFSET.itemsize))
         rest = iter(pairs)
         while block := list(islice(rest, _BLOCK)):
             for side, rows in enumerate(zip(*block, strict=True)):

@@ -86,12 +86,8 @@ class Subwords:
         """Train on sentence pairs and write `joint.model`, or `source.model` and `target.model`.
 
         The same pairs and settings give the same model, byte for byte, with one version of
-        SentencePiece. Sentences of more than 65,536 bytes are left out of training.
-
-        Args:
-            pairs: called twice for each model; returns (source, target) texts.
-            config: algorithm, size, normalisation.
-            directory: created if missing.
+        SentencePiece. Sentences of more than 65,536 bytes are left out of training. `pairs` is
+        called twice for each model and returns (source, target) texts.
 
         Raises:
             ShapeshiftError: `vocab_size` is too large or too small for the text (with the size
@@ -118,10 +114,8 @@ class Subwords:
         joint, *both = (directory / f"{name}.model" for name in ("joint", "source", "target"))
         paths = [joint] if joint.exists() else both
         if not all(path.is_file() for path in paths):
-            raise ShapeshiftError(
-                "no subword model; expected joint.model, or source.model and target.model",
-                path=directory,
-            )
+            expected = "expected joint.model, or source.model and target.model"
+            raise ShapeshiftError(f"no subword model; {expected}", path=directory)
         try:
             return cls(*(read(path, MAX_FILE) for path in paths))
         except (OSError, ValueError) as error:
@@ -165,11 +159,8 @@ class Subwords:
             )
 
     def decode_target(self, ids: Iterable[int]) -> str:
-        """Return the text of target ids.
-
-        PAD, BOS and EOS leave no trace. SEP becomes ` <sep> `, as in the reference text of joined
-        datasets; UNK becomes SentencePiece's ` ⁇ `.
-        """
+        """Return the text of target ids. PAD, BOS and EOS leave no trace. SEP becomes ` <sep> `, as
+        in the reference text of joined datasets; UNK becomes SentencePiece's ` ⁇ `."""
         # Models drop control symbols when they decode, and with them any trace of SEP.
         parts: list[list[int]] = [[]]
         for i in ids:
@@ -181,13 +172,8 @@ class Subwords:
 
 
 class Pieces:
-    """A vocabulary for text that is already split, with the methods of a SentencePiece model.
-
-    Special pieces in the text are unknown ones: no text encodes to them.
-
-    Args:
-        pieces: special ones first, in the order of their ids.
-    """
+    """A vocabulary for text that is already split, with the methods of a SentencePiece model: its
+    pieces in the order of their ids, special ones first, to which no text encodes."""
 
     def __init__(self, pieces: Sequence[str]):
         self._pieces = pieces
@@ -232,8 +218,7 @@ def _model(data: bytes) -> Any:
 def _encode(model: Any, texts: Sequence[str], joined: bool) -> list[list[int]]:
     """Encode texts as SentencePiece reads them in training: without the `\\r` of a CRLF file."""
     if joined:
-        parts = ([part.rstrip("\r") for part in split_parts(text)] for text in texts)
-        return [join_ids(model.encode(each)) for each in parts]
+        return [join_ids(_encode(model, split_parts(text), joined=False)) for text in texts]
     ids: list[list[int]] = model.encode([text.rstrip("\r") for text in texts])
     return ids
 
@@ -347,13 +332,9 @@ def normaliser(rule: str) -> Callable[[str], str]:
 
 
 def least_size(pairs: PairSource, config: SubwordsConfig) -> int:
-    """Return the smallest `vocab_size` with room for the characters of the text, of which
-    `character_coverage` may leave some out; 0 for text without any.
-
-    Args:
-        pairs: as for `Subwords.train`.
-        config: how subwords are learned; not `presplit`, which takes any size.
-    """
+    """Return the smallest `vocab_size` with room for the characters of the text (see
+    `Subwords.train`), of which `character_coverage` may leave some out; 0 for text without any. Not
+    for `presplit`, which takes any size."""
     return max(_least_size(each, config) for each in _texts(pairs, config).values())
 
 

@@ -30,8 +30,7 @@ MAX_RATIO = 9
 MAX_HELD_OUT_WORDS, _MAX_HELD_OUT_CHARACTERS = 300, 3_000
 """Length of either side of a pair that is taken out of the training text, at most."""
 
-SAMPLE = 1_000
-"""Pairs that are kept as an example of the text."""
+SAMPLE = 1_000  # pairs that are kept as an example of the text
 
 _MISREAD = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")
 """UTF-8 that was read as Latin-1 or Windows-1252 and saved again, or a replacement character."""
@@ -65,12 +64,8 @@ class Survey:
 
 
 def survey(pairs: Iterable[tuple[str, ...]], training: Collection[int] = ()) -> Survey:
-    """Look at the pairs of a split.
-
-    Args:
-        pairs: source and target; what else there is, is ignored.
-        training: hashes of the source sentences of the training text (`Survey.sources`).
-    """
+    """Look at the pairs of a split: source, target, and what else there is, which is ignored.
+    `training` are hashes of the source sentences of the training text (`Survey.sources`)."""
     result, normalise = Survey(), normaliser(SubwordsConfig().normalization)
     for source, target, *_ in pairs:
         key, words = _key(source), (count_words(source), count_words(target))
@@ -110,12 +105,9 @@ def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
 
 
 def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
-    """Split the training text of a corpus into training, validation and test text in new files; no
-    source sentence is in two of them. The split depends on the sentences alone. Pairs with an empty
-    side, very long ones and lopsided ones stay in the training text.
-
-    Returns:
-        The corpus of the new files.
+    """Split the training text of a corpus into training, validation and test text in new files, and
+    return their corpus; no source sentence is in two of them. The split depends on the sentences
+    alone. Pairs with an empty side, very long ones and lopsided ones stay in the training text.
 
     Raises:
         ShapeshiftError: there are fewer than three sentences, or a file of this name is there
@@ -158,10 +150,10 @@ def _is_lopsided(words: tuple[int, int]) -> bool:
 
 def _fits(source: str, target: str) -> bool:
     """Return whether a pair may become validation or test text."""
+    if max(len(source), len(target)) > _MAX_HELD_OUT_CHARACTERS:
+        return False
     words = count_words(source), count_words(target)
-    is_short = max(words) <= MAX_HELD_OUT_WORDS
-    is_short = is_short and max(len(source), len(target)) <= _MAX_HELD_OUT_CHARACTERS
-    return is_short and min(words) > 0 and not _is_lopsided(words)
+    return min(words) > 0 and max(words) <= MAX_HELD_OUT_WORDS and not _is_lopsided(words)
 
 
 def _key(sentence: str) -> int:

@@ -16,11 +16,8 @@ from typing import Any
 from shapeshift._system.errors import ShapeshiftError, reason, require
 from shapeshift._system.hashes import hash_file
 
-DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
-"""The NHK study's (LREC-COLING 2024, section 3.1)."""
-
-SCALE = 100
-"""Factor by which papers multiply COMET."""
+DEFAULT_MODEL = "Unbabel/wmt20-comet-da"  # the NHK study's (LREC-COLING 2024, section 3.1)
+SCALE = 100  # by which papers multiply COMET
 
 
 def score(
@@ -29,11 +26,8 @@ def score(
     references: Sequence[str],
     model: str = DEFAULT_MODEL,
 ) -> tuple[float, str, tuple[float, ...]]:
-    """Score translations over the whole corpus, on a GPU where there is one.
-
-    Args:
-        sources, hypotheses, references: line by line.
-        model: its name on the Hugging Face hub, or the path of a checkpoint or of its folder.
+    """Score translations, line by line, over the whole corpus, on a GPU where there is one. The
+    model is named as on the Hugging Face hub, or is the path of a checkpoint or of its folder.
 
     Returns:
         A hundred times the mean score of a segment, which may lie below 0 or above 100; the
@@ -46,10 +40,8 @@ def score(
     import torch
 
     network, signature = load(model)
-    samples = [
-        {"src": source, "mt": hypothesis, "ref": reference}
-        for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
-    ]
+    texts = zip(sources, hypotheses, references, strict=True)
+    samples = [{"src": source, "mt": own, "ref": wanted} for source, own, wanted in texts]
     gpus = int(torch.cuda.is_available())
     prediction = network.predict(samples, batch_size=16, gpus=gpus, progress_bar=False)
     segments = tuple(SCALE * float(each) for each in prediction.scores)
@@ -73,11 +65,8 @@ def load(name: str) -> tuple[Any, str]:
             " (evaluation.comet_model, or `shapeshift score --comet-model`)",
             path=path,
         ) from error
-    model = Path(name).name if Path(name).exists() else name
-    signature = (
-        f"model:{model}|sha256:{hash_file(path)[:16]}|version:{comet.__version__}|scale:{SCALE}"
-    )
-    return network, signature
+    model, sha256 = Path(name).name if Path(name).exists() else name, hash_file(path)[:16]
+    return network, f"model:{model}|sha256:{sha256}|version:{comet.__version__}|scale:{SCALE}"
 
 
 def require_comet() -> ModuleType:

@@ -32,15 +32,11 @@ SACREBLEU: dict[str, Callable[[str], SacrebleuMetric]] = {
 sacreBLEU's defaults, which the signature lists."""
 
 METRICS = get_args(MetricName)
-"""The names of all metrics."""
-
 DEFAULT_METRICS = ("bleu", "chrf")
-
-_DETAILS = ("bp", "precisions", "sys_len", "ref_len", "ratio")
-
 BY_SENTENCE = " by sentence"
 """After the name of a metric whose joined texts are scored sentence by sentence."""
 
+_DETAILS = ("bp", "precisions", "sys_len", "ref_len", "ratio")
 _SEPARATOR = re.compile(rf"(?:^|\s){SEPARATOR.strip()}(?=\s|$)")
 
 
@@ -93,10 +89,8 @@ def score_corpus(
     """
     for name in metrics:
         if name not in METRICS:
-            raise ShapeshiftError(
-                f"unknown metric {name!r}: expected one of {', '.join(METRICS)}"
-                + nearest(name, METRICS)
-            )
+            known = f"{', '.join(METRICS)}{nearest(name, METRICS)}"
+            raise ShapeshiftError(f"unknown metric {name!r}: expected one of {known}")
     check_parallel(len(hypotheses), len(references))
     if sources is not None:
         check_parallel(len(hypotheses), len(sources), "sources")
@@ -134,9 +128,6 @@ def score_sentences(
     A translation is split at its separators, like its reference. If it has fewer sentences than
     the reference, the missing ones are empty; if it has more, the last one gets the rest.
 
-    Args:
-        hypotheses, references, metrics, tokenizer: see `score_corpus`.
-
     Returns:
         A score named `BLEU by sentence` and so on for each of sacreBLEU's metrics, with
         `num_sentences` and `num_misparted`, the texts whose translation has another number of
@@ -155,12 +146,9 @@ def score_sentences(
         split += [*parts[: len(text) - 1], " ".join(parts[len(text) - 1 :])]
     sentences = [sentence for text in texts for sentence in text]
     counts = {"num_sentences": len(sentences), "num_misparted": num_misparted}
-    return [
-        score.model_copy(
-            update={"name": score.name + BY_SENTENCE, "details": {**score.details, **counts}}
-        )
-        for score in score_corpus(split, sentences, chosen, tokenizer=tokenizer)
-    ]
+    scores = score_corpus(split, sentences, chosen, tokenizer=tokenizer)
+    own = [{"name": x.name + BY_SENTENCE, "details": x.details | counts} for x in scores]
+    return [score.model_copy(update=each) for score, each in zip(scores, own, strict=True)]
 
 
 def check_parallel(num_hypotheses: int, num_others: int, others: str = "references") -> None:

@@ -122,34 +122,21 @@ def evaluate(
     lengths: Sequence[int] | None = None,
     length_buckets: Sequence[int] = (),
 ) -> Scores:
-    """Score one system on one test set.
-
-    Args:
-        hypotheses, references, metrics, tokenizer, sources, comet_model: see
-            `metrics.score_corpus`.
-        lengths: source length of each segment, for BLEU by length.
-        length_buckets: the bounds between the length buckets, see `bleu_by_length`.
-    """
+    """Score one system on one test set: see `metrics.score_corpus` and, where the source length of
+    each segment is given, `bleu_by_length`."""
+    texts, buckets = (hypotheses, references), None
     scores = score_corpus(
-        hypotheses,
-        references,
-        metrics,
-        tokenizer=tokenizer,
-        sources=sources,
-        comet_model=comet_model,
+        *texts, metrics, tokenizer=tokenizer, sources=sources, comet_model=comet_model
     )
-    buckets = None
     if lengths is not None:
-        buckets = bleu_by_length(
-            hypotheses, references, lengths, length_buckets, tokenizer=tokenizer
-        )
+        buckets = tuple(bleu_by_length(*texts, lengths, length_buckets, tokenizer=tokenizer))
     return Scores(
         version=__version__,
         num_segments=len(hypotheses),
         hypotheses_sha256=sha256_lines(hypotheses),
         references_sha256=sha256_lines(references),
-        scores=(*scores, *score_sentences(hypotheses, references, metrics, tokenizer=tokenizer)),
-        by_length=None if buckets is None else tuple(buckets),
+        scores=(*scores, *score_sentences(*texts, metrics, tokenizer=tokenizer)),
+        by_length=buckets,
     )
 
 
@@ -163,17 +150,13 @@ def bleu_by_length(
     tokenizer: str = DEFAULT,
 ) -> list[LengthBucket]:
     """Compute corpus BLEU, or another metric of sacreBLEU, separately for each bucket of source
-    lengths.
+    lengths, shortest first; see `metrics.score_corpus`.
 
     Args:
-        hypotheses, references, tokenizer: see `metrics.score_corpus`.
         lengths: source length of each segment, in the unit of `length_buckets` (the papers count
             subwords).
         length_buckets: the bounds between buckets, ascending and positive. `(10, 20)` makes
             `[0, 10)`, `[10, 20)` and `[20, ∞)`: every segment falls into exactly one bucket.
-
-    Returns:
-        `len(length_buckets) + 1` buckets, shortest first.
 
     Raises:
         ShapeshiftError: unequal counts, nothing to score, or a tokenizer that cannot be used.
@@ -196,9 +179,9 @@ def by_length(
     members: list[list[int]] = [[] for _ in range(len(length_buckets) + 1)]
     for segment, length in enumerate(lengths):
         members[bisect_right(length_buckets, length)].append(segment)
-    buckets = []
-    bounds = zip([0, *length_buckets], [*length_buckets, None], strict=True)
-    for (low, high), segments in zip(bounds, members, strict=True):
+    buckets: list[LengthBucket] = []
+    lows, highs = (0, *length_buckets), (*length_buckets, None)
+    for low, high, segments in zip(lows, highs, members, strict=True):
         found = score(segments) if segments else None
         buckets.append(LengthBucket(low=low, high=high, num_segments=len(segments), score=found))
     return buckets

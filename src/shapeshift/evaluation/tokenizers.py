@@ -14,11 +14,8 @@ from sacrebleu.metrics.bleu import BLEU
 from shapeshift._system.errors import ShapeshiftError, install_extra, nearest, reason, require
 from shapeshift.data.scripts import is_tokenised, script
 
-AUTO = "auto"
-"""The tokenizer of the target language, see `BY_LANGUAGE`."""
-
-DEFAULT = "13a"
-"""sacreBLEU's default, for all languages that are not in `BY_LANGUAGE`."""
+AUTO = "auto"  # the tokenizer of the target language, see `BY_LANGUAGE`
+DEFAULT = "13a"  # sacreBLEU's, for all languages that are not in `BY_LANGUAGE`
 
 _LANGUAGES = {
     "zh": "zh zho chi cmn cn chs cht yue wuu lzh gan hak hsn",
@@ -32,39 +29,27 @@ languages without spaces. `cn`, `jp` and `kr` are no codes of languages but stan
 
 _BY_SCRIPT = {"han": "zh", "kana": "ja-mecab", "hangul": "ko-mecab", "southern": "char"}
 
-_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
-"""Tokenizer → the extra of this package that it needs."""
+_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}  # of this package, which they need
 
 
 def check_name(name: str) -> None:
     """Raise `ShapeshiftError` unless sacreBLEU has a tokenizer of this name."""
     if name not in BLEU.TOKENIZERS:
-        raise ShapeshiftError(
-            f"unknown tokenizer {name!r}: expected one of sacreBLEU's,"
-            f" {', '.join(BLEU.TOKENIZERS)}" + nearest(name, BLEU.TOKENIZERS)
-        )
+        known = f"{', '.join(BLEU.TOKENIZERS)}{nearest(name, BLEU.TOKENIZERS)}"
+        raise ShapeshiftError(f"unknown tokenizer {name!r}: expected one of sacreBLEU's, {known}")
 
 
 def resolve(name: str, language: str) -> str:
-    """Return the tokenizer that `name` means for a language.
-
-    Args:
-        name: of a tokenizer, or `AUTO`.
-        language: of the text, such as `ja`, `jpn` or `zh-TW`.
-    """
+    """Return the tokenizer that `name`, which may be `AUTO`, means for a language, such as `ja`,
+    `jpn` or `zh-TW`."""
     if name != AUTO:
         return name
     return BY_LANGUAGE.get(re.split("[-_]", language.lower())[0], DEFAULT)
 
 
 def by_text(language: str, references: Sequence[str]) -> str:
-    """Return the tokenizer that a run chooses for a language. If the language is unknown or has no
-    tokenizer of its own, the script of the text decides.
-
-    Args:
-        language: what the names of its files end with.
-        references: of the text.
-    """
+    """Return the tokenizer that a run chooses for a language, which is what the names of its files
+    end with. If it is unknown or has no tokenizer of its own, the script of the text decides."""
     named = resolve(AUTO, language)
     return named if named != DEFAULT else _BY_SCRIPT.get(script(references), DEFAULT)
 
@@ -73,9 +58,8 @@ def misfit(tokenizer: str, references: Sequence[str]) -> str | None:
     """Return why BLEU with this tokenizer is meaningless for a text, and which tokenizer to use;
     `None` if it fits."""
     fitting = _BY_SCRIPT.get(script(references), DEFAULT)
-    if tokenizer not in (DEFAULT, "intl", "none") or fitting in (DEFAULT, "ko-mecab"):
-        return None
-    if is_tokenised(references):
+    needs_spaces = tokenizer in (DEFAULT, "intl", "none")
+    if not needs_spaces or fitting in (DEFAULT, "ko-mecab") or is_tokenised(references):
         return None
     return (
         f"the references have no spaces between words, so that BLEU with the tokenizer {tokenizer}"
@@ -111,11 +95,8 @@ def one_is_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> st
 
 
 def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
-    """Return sacreBLEU's BLEU with this tokenizer, with its other settings at their defaults.
-
-    Args:
-        tokenizer: its name, not `AUTO`. `flores101`, `flores200`, `spm` and `spBLEU-1K` are
-            downloaded at their first use.
+    """Return sacreBLEU's BLEU with this tokenizer, which is not `AUTO`, and its other settings at
+    their defaults. `flores101`, `flores200`, `spm` and `spBLEU-1K` are downloaded at first use.
 
     Raises:
         ShapeshiftError: an unknown name, or a tokenizer that is not installed or cannot be
@@ -135,12 +116,8 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
 
 def moses(language: str) -> Callable[[str], str]:
     """Return a function that detokenises output with `sacremoses` (the extra `moses`) before
-    scoring, as in SHAPE (Kiyono et al. 2021), section 3.1. Parts joined by ` <sep> ` are
-    detokenised separately.
-
-    Args:
-        language: of the text, such as `de`; some rules depend on it.
-    """
+    scoring, as in SHAPE (Kiyono et al. 2021), section 3.1. Some rules depend on the language. Parts
+    joined by ` <sep> ` are detokenised separately."""
     from shapeshift.data.subwords import SEPARATOR, split_parts
 
     detokenizer = require("moses", "sacremoses").MosesDetokenizer(lang=language)

@@ -61,9 +61,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: Path, keep: int, *, every: int = 1):
-        self.directory = directory
-        self.keep = keep
-        self._every = every
+        self.directory, self.keep, self._every = directory, keep, every
 
     def updates(self) -> list[int]:
         """Return the updates of all checkpoints, oldest first."""
@@ -86,10 +84,8 @@ class Checkpoints:
             ShapeshiftError: if a weight is not finite, since training could not continue from it;
                 if the disk is full or fails. Earlier checkpoints are then as they were.
         """
-        contents: dict[Name, dict[str, Tensor]] = {
-            MODEL: weights(model),
-            OPTIMIZER: _flatten(optimizer),
-        }
+        contents: dict[Name, dict[str, Tensor]]
+        contents = {MODEL: weights(model), OPTIMIZER: _flatten(optimizer)}
         for name, tensor in contents[MODEL].items():
             if not tensor.isfinite().all():
                 raise ShapeshiftError(

@@ -12,16 +12,10 @@ from shapeshift.data.config import BatchConfig
 from shapeshift.training.manifest import Progress
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
-
 MetricName = Literal["bleu", "chrf", "chrf++", "comet"]
-"""The names in `evaluation.metrics.METRICS`."""
-
-
-def _each_once(names: tuple[MetricName, ...]) -> tuple[MetricName, ...]:
-    return tuple(dict.fromkeys(names))
-
-
-MetricNames = Annotated[tuple[MetricName, ...], AfterValidator(_each_once)]
+MetricNames = Annotated[
+    tuple[MetricName, ...], AfterValidator(lambda names: tuple(dict.fromkeys(names)))
+]
 """Names of metrics, each once."""
 
 

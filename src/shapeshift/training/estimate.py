@@ -22,14 +22,10 @@ from shapeshift.training.step import TrainingStep, random_batch
 
 TYPICAL_LENGTH = 30
 """Assumed subwords of a sentence: about the mean of WMT's news text."""
-CPU_TOKENS = 4096
-"""Most tokens of a batch that is measured on a CPU, whose time is proportional to them."""
-WARM_UP_TOKENS = 256
-"""Of the batch before those, which is slower."""
-NUM_BATCHES = 3
-"""How many batches are measured at most."""
-BUDGET_S = 0.5
-"""Seconds after which no further batch is measured."""
+CPU_TOKENS = 4096  # most of a batch that is measured on a CPU: its time is proportional to them
+WARM_UP_TOKENS = 256  # of the batch before those, which is slower
+NUM_BATCHES = 3  # that are measured at most
+BUDGET_S = 0.5  # after which no further batch is measured
 
 
 class UpdateTime(NamedTuple):
@@ -62,13 +58,7 @@ def count_parameters(model: ModelConfig, scheme: Scheme, vocab_size: int) -> int
 def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | None = None) -> int:
     """Return the disk space that a run needs at most, in bytes: the newest checkpoints, the best
     one, an irregular one and the one being written (weights and moments each), and the averaged
-    weights.
-
-    Args:
-        training: how the run saves.
-        num_parameters: of the model.
-        directory: the run's folder; the size of its files is subtracted.
-    """
+    weights. The size of the files in the run's `directory` is subtracted."""
     weights, updates = 4 * num_parameters, training.max_updates  # fp32
     num_saves = -(-updates // training.checkpoint_every)
     num_saves += updates // (training.validate_every or updates + 1)
@@ -80,15 +70,11 @@ def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | 
 
 def measure(model: Transformer, training: TrainingConfig, length: int) -> UpdateTime:
     """Return the seconds of an update, of all its batches, measured here on a few batches of random
-    sentences, and scaled up if those are smaller than training's.
+    sentences of `length` tokens with `</s>`, and scaled up if those are smaller than training's.
+    The model is moved to the run's device; its weights stay.
 
     Where other programs use the cores that the threads of this one need, the time that it worked
     stands for the time that it would take alone.
-
-    Args:
-        model: of the run, whose weights stay; it is moved to the run's device.
-        training: of the run.
-        length: tokens of a sentence with `</s>`; see `assumed_length`.
     """
     device = choose_device(training.device)
     length = min(length, training.batch.max_tokens)

@@ -18,20 +18,14 @@ from shapeshift.training.parallel import MAX, Parallel
 Pairs = NDArray[np.int64]
 """The numbers of the pairs of a batch."""
 
-MOST_NAMED = 20
-"""How many pairs of an update an error names."""
+MOST_NAMED = 20  # pairs of an update in an error
 
 
 class Guard:
     """Checks each update between its backward pass and its step. On a GPU that would make the host
     wait: there the verdict is given to the fused optimiser as `found_inf`, which then leaves
     weights and moments as they are, and `check` reads it, and raises, before anything is logged or
-    saved. RAdam is not fused, so with it the host waits.
-
-    Args:
-        model: after its backward pass, when `judge` is called.
-        optimizer: of its parameters.
-        parallel: the processes; all come to the same verdict.
+    saved. RAdam is not fused, so with it the host waits. All processes come to the same verdict.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, parallel: Parallel):
@@ -43,16 +37,8 @@ class Guard:
         self._unread: list[tuple[int, Sequence[Pairs], Tensor]] = []
 
     def judge(self, update: int, batches: Sequence[Pairs], losses: Sequence[Loss]) -> None:
-        """Check an update; if nothing is raised, its step may be taken.
-
-        Args:
-            update: its number.
-            batches: of all processes.
-            losses: of the batches of this process.
-
-        Raises:
-            ShapeshiftError: if it is bad and nothing is deferred.
-        """
+        """Check an update, given the batches of all processes and the losses of this one. Raise a
+        `ShapeshiftError` if it is bad and nothing is deferred; else its step may be taken."""
         grads = [p.grad for p in self._parameters if p.grad is not None]
         total = torch.stack([loss.smoothed.detach() for loss in losses]).sum()
         found = torch.zeros((), device=total.device)

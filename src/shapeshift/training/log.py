@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,8 @@ class Log:
 
     def close(self) -> None:
         """Flush and close both."""
-        try:
-            with writing(self._path):
-                self._file.close()
-        finally:
-            with writing(self._curves_path):
-                self._curves.close()
+        with writing(self._curves_path), closing(self._curves), writing(self._path):
+            self._file.close()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

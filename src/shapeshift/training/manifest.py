@@ -111,7 +111,7 @@ def read_verified(checkpoint: Path, name: Name, manifest: Manifest) -> bytes:
 def read_file(path: Path) -> bytes:
     """Return a file's content."""
     try:
-        return read(path, None if path.name != STATE else MAX_DOCUMENT)
+        return read(path, MAX_DOCUMENT if path.name == STATE else None)
     except PermissionError as error:
         raise ShapeshiftError("may not be read; fix its permissions", path=path) from error
     except OSError as error:

@@ -18,16 +18,11 @@ def build_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter])
     """Return the optimiser, with a learning rate of 0 until the schedule sets one. On a CPU its
     moments are allocated now; in the first step, they would fragment the memory of freed
     activations."""
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam}
     settings: dict[str, Any] = config.model_dump(exclude={"name"}) | {"lr": 0.0}
-    kind: type[Optimizer]
-    match config.name:
-        case "adam":
-            kind, settings["fused"] = torch.optim.Adam, True
-        case "adamw":
-            kind, settings["fused"] = torch.optim.AdamW, True
-        case "radam":  # Liu et al. 2020
-            kind = torch.optim.RAdam
-    optimizer = _without_compiler(kind)(parameters, **settings)
+    if config.name != "radam":  # Liu et al. 2020, which has no fused step
+        settings["fused"] = True
+    optimizer = _without_compiler(kinds[config.name])(parameters, **settings)
     for parameter in optimizer.param_groups[0]["params"]:
         if parameter.device.type == "cpu":
             moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
@@ -47,14 +42,8 @@ def _without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
 def learning_rate(
     schedule: Noam | InverseSquareRoot | Cosine, update: int, *, dim: int, max_updates: int
 ) -> float:
-    """Return the learning rate of an update; the formulas stand with the schedules' settings.
-
-    Args:
-        schedule: which, and its settings.
-        update: counted from 1.
-        dim: D, which Noam scales by.
-        max_updates: where the cosine ends.
-    """
+    """Return the learning rate of an update, counted from 1; the formulas stand with the schedules'
+    settings. Noam scales by `dim` (D), and the cosine ends at `max_updates`."""
     warmup = schedule.warmup_updates
     match schedule:
         case Noam():

@@ -47,10 +47,8 @@ def _read_environment() -> tuple[int, int, int]:
 
 
 class Parallel:
-    """This process and the others that train the same model. For a single process, which is the
-    default, the methods do nothing.
-
-    `join` connects the processes and returns this object.
+    """This process and the others that train the same model, which `join` connects. For a single
+    process, which is the default, the methods do nothing.
 
     Args:
         rank: the number of this process, from 0.
@@ -59,9 +57,7 @@ class Parallel:
     """
 
     def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int | None = None):
-        self.rank = rank
-        self.world_size = world_size
-        self.local_rank = local_rank
+        self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
         self._patient: dist.ProcessGroup | None = None
         if world_size > 1:
             self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
@@ -116,9 +112,7 @@ class Parallel:
 @contextmanager
 def join(config: TrainingConfig) -> Iterator[Parallel]:
     """Connect with the other processes that torchrun has started, if it has, until the block ends.
-
-    Args:
-        config: `device` (GPUs talk over NCCL, CPUs over gloo) and `rank_timeout_s`.
+    GPUs talk over NCCL, CPUs over gloo.
 
     Raises:
         ShapeshiftError: if the environment is not torchrun's, the batches of an update cannot be

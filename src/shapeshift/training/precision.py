@@ -33,12 +33,8 @@ def describe_hardware(device: torch.device) -> str:
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """Return the device; `auto` selects a GPU if there is one.
-
-    Args:
-        name: `training.device`.
-        local_rank: the number of this process among those on this machine, each of which takes
-            the GPU of its own number; None if it trains alone.
+    """Return the device that `training.device` names; `auto` selects a GPU if there is one. Of
+    several processes on this machine, each takes the GPU of its own number, its `local_rank`.
 
     Raises:
         ShapeshiftError: for a device that is neither CPU nor CUDA, or a GPU that does not exist.

@@ -26,8 +26,7 @@ class Objective(nn.Module):
 
     def __init__(self, model: Transformer, dtype: torch.dtype):
         super().__init__()
-        self.model = model
-        self.dtype = dtype
+        self.model, self.dtype = model, dtype
 
     def forward(self, batch: Batch, epsilon: float) -> Loss:
         """Return the loss of a batch on the model's device; see `label_smoothed_loss`."""
@@ -37,16 +36,11 @@ class Objective(nn.Module):
 
 
 class TrainingStep:
-    """A model and its optimiser.
+    """A model, which is set to training mode, and its optimiser.
 
     Called with a batch on the model's device, it does the work of an update of one process, to
     measure its time or memory. The learning rate is 0 then: the weights stay. On a GPU the work may
     continue after the call.
-
-    Args:
-        model: on its device; it is set to training mode.
-        config: how to train.
-        parallel: this process and the others.
 
     Attributes:
         objective: of this process alone.
@@ -65,13 +59,9 @@ class TrainingStep:
         self._shared = (parallel or Parallel()).average_gradients(self.objective)
 
     def add_gradient(self, batch: Batch, num_tokens: float, exchange: bool = True) -> Loss:
-        """Add the gradient of a batch's loss, divided by `num_tokens`; return the loss.
-
-        Args:
-            batch: on the model's device.
-            num_tokens: what the summed loss is divided by.
-            exchange: whether all gradients so far are averaged over the processes.
-        """
+        """Add the gradient of the summed loss of a batch, which is on the model's device, divided
+        by `num_tokens`; return the loss. With `exchange`, all gradients so far are averaged over
+        the processes."""
         no_sync = getattr(self._shared, "no_sync", nullcontext)  # of DDP
         with self._naming_failures(batch), nullcontext() if exchange else no_sync():
             loss: Loss = self._shared(batch, self._config.label_smoothing)
@@ -118,10 +108,7 @@ class TrainingStep:
 
 def compile_layers(model: Transformer) -> None:
     """Let `torch.compile` compile each layer at its first call, as one graph for all lengths. Equal
-    layers share it.
-
-    Under `torch.compiler.set_stance("force_eager")` they run as they are.
-    """
+    layers share it. Under `torch.compiler.set_stance("force_eager")` they run as they are."""
     # One graph for all lengths, whatever is padding: all attentions are packed, or none is.
     attentions = [x for x in model.modules() if isinstance(x, Attention)]
     model.packs = has_varlen(model.output.weight.device) and all(
@@ -136,14 +123,8 @@ def compile_layers(model: Transformer) -> None:
 def random_batch(
     num_sentences: int, length: int, vocabularies: tuple[int, int], device: torch.device
 ) -> Batch:
-    """Return pairs of random subwords, the same ones for the same arguments.
-
-    Args:
-        num_sentences: B.
-        length: subwords of each sentence, with `</s>`.
-        vocabularies: sizes of the source's and the target's vocabulary.
-        device: where to put the batch.
-    """
+    """Return pairs of random subwords, the same ones for the same arguments. `length` counts
+    `</s>`; `vocabularies` are the sizes of the source's and the target's."""
     generator = torch.Generator().manual_seed(0)
     shape, first = (num_sentences, length - 1), len(SPECIAL_PIECES)
     sides = (torch.randint(first, size, shape, generator=generator) for size in vocabularies)

@@ -20,12 +20,7 @@ def heard_signals() -> list[signal.Signals]:
 
 
 class StoppedError(Exception):
-    """A signal has ended training, which has saved a checkpoint.
-
-    Args:
-        number: of the signal.
-        update: the last complete one.
-        path: the checkpoint.
+    """A signal has ended training, which has saved a checkpoint of its last update.
 
     Attributes:
         status: the exit status that a shell gives to a process which this signal has ended.
@@ -53,9 +48,7 @@ class StopSignals:
 
     def __init__(self, grace_s: float = 0.0):
         self.received: int | None = None
-        self._grace_s = grace_s
-        self._since = 0.0
-        self._watched = -1
+        self._grace_s, self._since, self._watched = grace_s, 0.0, -1
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:

@@ -36,19 +36,15 @@ class Trainer:
     update). So a run that was stopped and resumed equals one that was not. A line of the log ends
     at each checkpoint for the same reason.
 
-    Several processes share the batches of an update, and the gradient is that of the mean loss of a
-    token over all of them: any number of processes makes the same run, up to rounding.
+    Several processes, whose models have the same initial weights, share the batches of an update,
+    and the gradient is that of the mean loss of a token over all of them: any number of processes
+    makes the same run, up to rounding.
 
     No step is taken on a loss or gradient that is not finite; see `Guard`.
 
     Args:
-        model: with its initial weights, the same in all processes.
-        config: how to train.
-        train, valid: token stores.
-        checkpoints: where to save, and from where `resume` continues.
         validate: measures the model at each validation and returns name → value; it includes the
             metric that `training.best_metric` names, such as `valid_comet`.
-        parallel: this process and the others.
 
     Raises:
         ShapeshiftError: if a store is empty, a pair is longer than a batch may be, or the device
@@ -78,10 +74,8 @@ class Trainer:
         for side in (model.source, model.target):
             # A batch has a seed, whichever process trains it.
             side.position_ids.per_rank = False
-        self.config = config
+        self.config, self.checkpoints, self.validate = config, checkpoints, validate
         self.train, self.valid = train, valid
-        self.checkpoints = checkpoints
-        self.validate = validate
         self._step = TrainingStep(model, config, self.parallel)
         self.optimizer = self._step.optimizer
         self.guard = Guard(model, self.optimizer, self.parallel)
@@ -89,11 +83,8 @@ class Trainer:
         self._valid_plan = plan_in_order(valid.source_lengths, valid.target_lengths, config.batch)
 
     def resume(self) -> Resumed | None:
-        """Continue from the newest intact checkpoint, if there is one.
-
-        Returns:
-            The checkpoint, in the main process, which renames damaged ones; None in the others.
-        """
+        """Continue from the newest intact checkpoint, if there is one. Return it in the main
+        process, which renames damaged ones, and None in the others."""
         model, optimizer = self.model, self.optimizer
         resumed = self.checkpoints.resume(model, optimizer) if self.parallel.is_main else None
         update = self.parallel.broadcast(resumed.progress.update if resumed else None)
@@ -172,13 +163,8 @@ class Trainer:
         """Yield the batches that follow `progress`, and update it."""
         progress = self.progress
         while True:
-            plan = plan_epoch(
-                self.train.source_lengths,
-                self.train.target_lengths,
-                self.config.batch,
-                seed=self.config.seed,
-                epoch=progress.epoch,
-            )
+            lengths, epoch = (self.train.source_lengths, self.train.target_lengths), progress.epoch
+            plan = plan_epoch(*lengths, self.config.batch, seed=self.config.seed, epoch=epoch)
             while progress.batch < len(plan):
                 progress.batch += 1
                 yield plan[progress.batch - 1]
@@ -188,10 +174,8 @@ class Trainer:
     def _update(self, batches: list[Pairs], metrics: RunningMetrics) -> None:
         """Take one step on the summed loss of `batches`, which are those of all processes, divided
         by their target tokens."""
-        update = self.progress.update + 1
-        num_tokens = sum(
-            int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
-        )
+        update, lengths = self.progress.update + 1, self.train.target_lengths
+        num_tokens = sum(int(lengths[pairs].sum()) + len(pairs) for pairs in batches)
         # The processes' gradients are averaged: multiplied by their number, the mean is the sum.
         divisor = num_tokens / self.parallel.world_size
         own = self.parallel.share(batches)
@@ -211,12 +195,8 @@ class Trainer:
         self.progress.update = update
 
     def _learning_rate(self, update: int) -> float:
-        return learning_rate(
-            self.config.schedule,
-            update,
-            dim=self.model.target.tokens.embedding_dim,
-            max_updates=self.config.max_updates,
-        )
+        dim, config = self.model.target.tokens.embedding_dim, self.config
+        return learning_rate(config.schedule, update, dim=dim, max_updates=config.max_updates)
 
     def _batch(self, store: TokenStore, pairs: Pairs) -> Batch:
         return collate(store, pairs).to(self.device, non_blocking=True)
@@ -241,7 +221,11 @@ class Trainer:
     def _validate(self) -> None:
         """Validate, log the result, and record it in the checkpoint, which is already saved."""
         self.model.eval()
-        progress, loss = self.progress, self._valid_loss()
+        progress, metrics = self.progress, RunningMetrics(self.device)
+        with torch.no_grad():
+            for _, pairs in self.parallel.share(self._valid_plan):
+                metrics.add([self._step.objective(self._batch(self.valid, pairs), 0.0)])
+        loss = metrics.read(self.parallel)["nll"]
         if not math.isfinite(loss):
             raise ShapeshiftError(
                 f"the validation loss is {loss} after update {progress.update}; train in a new"
@@ -269,10 +253,3 @@ class Trainer:
         if better:
             progress.best_update = progress.update
             progress.best_loss, progress.best_score = loss, score
-
-    @torch.no_grad()
-    def _valid_loss(self) -> float:
-        metrics = RunningMetrics(self.device)
-        for _, pairs in self.parallel.share(self._valid_plan):
-            metrics.add([self._step.objective(self._batch(self.valid, pairs), 0.0)])
-        return metrics.read(self.parallel)["nll"]

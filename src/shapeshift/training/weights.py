@@ -46,15 +46,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 @torch.no_grad()
 def assign(model: nn.Module, loaded: Mapping[str, Tensor], path: Path) -> None:
-    """Copy weights into a model.
-
-    Args:
-        model: unchanged if an error is raised.
-        loaded: weights by the names of the model's parameters.
-        path: the file that they were read from.
+    """Copy weights, which were read from `path`, into a model.
 
     Raises:
-        ShapeshiftError: if names, shapes or types are not those of the model's parameters.
+        ShapeshiftError: if names, shapes or types are not those of the model's parameters. The
+            model is unchanged then.
     """
     own = dict(model.named_parameters())
     _check_same_model(loaded, own, path)
@@ -69,7 +65,7 @@ def _check_same_model(
         {name: f"{x.dtype} {tuple(x.shape)}" for name, x in each.items()}
         for each in (tensors, expected)
     )
-    differing = sorted(x for x in found.keys() | own.keys() if found.get(x) != own.get(x))
+    differing = sorted({name for name, _ in found.items() ^ own.items()})
     if differing:
         name = differing[0]
         raise ShapeshiftError(

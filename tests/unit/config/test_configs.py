@@ -9,6 +9,7 @@ import pytest
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import load_config
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Vanilla
+from shapeshift.data.corpora import labels
 from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.power import read_spreads, write_spreads
@@ -71,8 +72,7 @@ def test_a_model_of_the_shape_paper_has_its_hyperparameters(recipe, position):
     assert (config.data.subwords.algorithm, config.data.subwords.joint) == ("presplit", True)
     assert config.evaluation.detokenize == "moses"
     for split, years in (("valid", range(2010, 2014)), ("test", range(2014, 2017))):
-        labels = [config.data.corpus.label(split, number) for number in range(len(years))]
-        assert labels == [f"newstest{year}" for year in years]
+        assert labels(config.data.corpus, split) == [f"newstest{year}" for year in years]
 
 
 def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):

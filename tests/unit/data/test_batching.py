@@ -31,16 +31,12 @@ def padded_tokens(batch, source, target):
     return len(batch) * max(max(source[i], target[i]) + 1 for i in batch)
 
 
-def plans(source, target, config):
-    yield plan_epoch(source, target, config, seed=3, epoch=1)
-    yield plan_in_order(source, target, config)
-
-
 @settings(deadline=None)
 @given(lengths, configs)
 def test_every_pair_stands_in_one_batch_and_no_batch_breaks_a_limit(pairs, config):
     source, target = sides(pairs)
-    for plan in plans(source, target, config):
+    given = (source, target, config)
+    for plan in (plan_epoch(*given, seed=3, epoch=1), plan_in_order(*given)):
         assert sorted(i for batch in plan for i in batch.tolist()) == list(range(len(pairs)))
         for batch in plan:
             assert 0 < len(batch) <= (config.max_sentences or len(pairs))

@@ -47,6 +47,9 @@ def test_defaults_are_the_papers():
         ),
         ({"subwords": {"character_coverage": 0.97}}, "character_coverage"),
         ({"subword": {}}, "subword"),
+        ({"filter": {"max_length": 0}}, "max_length"),
+        ({"filter": {"max_ratio": 0.5}}, "max_ratio"),
+        ({"filter": {"longest": 3}}, "longest"),
         *(
             ({"corpus": FILES | SPLITS | {"archive": ARCHIVE | wrong}}, next(iter(wrong)))
             for wrong in ({"url": "ftp://example.org/x"}, {"file": "../x"}, {"hash": "sha256:abc"})

@@ -7,30 +7,18 @@ import pytest
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data import grammar
-from shapeshift.data.config import SPLITS, FilesCorpus, GrammarCorpus
+from shapeshift.data.config import SPLITS, GrammarCorpus
 from shapeshift.data.corpora import corpus_fingerprint, read_split, write_grammar
 
+from .text import files_corpus, write_pairs
 
-def files(root, **prefixes):
-    return FilesCorpus(
-        root=root,
-        source="en",
-        target="de",
-        **({"train": ["train"], "valid": ["valid"], "test": ["test"]} | prefixes),
-    )
-
-
-def fill(root, text="x\n", names=("train", "valid", "test")):
-    for name in names:
-        (root / f"{name}.en").write_text(text)
-        (root / f"{name}.de").write_text(text.upper())
+X = {split: [("x", "X")] for split in SPLITS}
 
 
 def test_prefixes_are_read_one_after_the_other(tmp_path):
-    fill(tmp_path, "one\n", ["a"])
-    fill(tmp_path, "two\nthree", ["b"])
-    corpus = files(tmp_path, train=["b", "a"])
-    assert list(read_split(corpus, "train")) == [("two", "TWO"), ("three", "THREE"), ("one", "ONE")]
+    one, two, three = ((x, x.upper()) for x in ("one", "two", "three"))
+    write_pairs(tmp_path, a=[one], b=[two, three])
+    assert [*read_split(files_corpus(tmp_path, train=["b", "a"]), "train")] == [two, three, one]
 
 
 def test_grammar_splits_have_their_sizes_and_share_no_sentence(tmp_path):
@@ -46,9 +34,8 @@ def test_grammar_splits_have_their_sizes_and_share_no_sentence(tmp_path):
 @pytest.mark.parametrize(("root", "train"), [("~/text", "train"), ("away", "~/text/train")])
 def test_text_in_the_home_folder(tmp_path, monkeypatch, root, train):
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "text").mkdir()
-    fill(tmp_path / "text")
-    assert list(read_split(files(root, train=[train]), "train")) == [("x", "X")]
+    write_pairs(tmp_path / "text", **X)
+    assert list(read_split(files_corpus(root, train=[train]), "train")) == X["train"]
 
 
 def test_too_few_different_sentences_end_in_an_error(tmp_path, monkeypatch):
@@ -58,18 +45,16 @@ def test_too_few_different_sentences_end_in_an_error(tmp_path, monkeypatch):
 
 
 def test_a_files_fingerprint_is_of_the_text_not_of_the_place(tmp_path):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        fill(tmp_path / name)
-    original = corpus_fingerprint(files(tmp_path / "a"))
-    assert corpus_fingerprint(files(tmp_path / "b")) == original
-    (tmp_path / "b" / "valid.de").write_text("y\n")
-    assert corpus_fingerprint(files(tmp_path / "b")) != original
-    fill(tmp_path / "a", "other\n", ["more"])
-    twice = [
-        corpus_fingerprint(files(tmp_path / "a", train=train))
-        for train in (["train", "more"], ["more", "train"])
-    ]
+    a, b = tmp_path / "a", tmp_path / "b"
+    for folder in (a, b):
+        write_pairs(folder, **X)
+    original = corpus_fingerprint(files_corpus(a))
+    assert corpus_fingerprint(files_corpus(b)) == original
+    (b / "valid.de").write_text("y\n")
+    assert corpus_fingerprint(files_corpus(b)) != original
+    write_pairs(a, more=[("other", "OTHER")])
+    orders = (["train", "more"], ["more", "train"])
+    twice = [corpus_fingerprint(files_corpus(a, train=train)) for train in orders]
     assert len({original, *twice}) == 3
 
 
@@ -97,8 +82,8 @@ def test_a_grammar_fingerprint_is_of_its_settings_and_its_version(monkeypatch):
 
 
 def test_a_pipe_as_corpus_is_refused_before_anybody_waits_for_it(tmp_path):
-    fill(tmp_path)
+    write_pairs(tmp_path, **X)
     (tmp_path / "valid.de").unlink()
     os.mkfifo(tmp_path / "valid.de")
     with pytest.raises(ShapeshiftError, match=r"valid\.de: cannot be read: not a regular file"):
-        corpus_fingerprint(files(tmp_path))
+        corpus_fingerprint(files_corpus(tmp_path))

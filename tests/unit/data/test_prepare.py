@@ -14,7 +14,6 @@ from shapeshift._system.hashes import SUMS
 from shapeshift.data.config import (
     DataConfig,
     Extrapolate,
-    FilesCorpus,
     GrammarCorpus,
     Interpolate,
     LengthSlice,
@@ -26,6 +25,7 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.data.subwords import SEP, split_parts
 
 from ..conftest import flip, snapshot
+from .text import files_corpus, write_pairs
 
 SIZES = {"train": 205, "valid": 23, "test": 31}
 
@@ -33,25 +33,19 @@ SIZES = {"train": 205, "valid": 23, "test": 31}
 @pytest.fixture
 def text(tmp_path):
     """A folder of parallel text, with oddities in valid."""
-    folder = tmp_path / "text"
-    folder.mkdir()
-    rng = random.Random(3)
+    folder, rng = tmp_path / "text", random.Random(3)
     words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 4))) for _ in range(50)]
     for split, size in SIZES.items():
-        lines = [rng.choices(words, k=rng.randint(1, 12)) for _ in range(size)]
+        lines = [" ".join(rng.choices(words, k=rng.randint(1, 12))) for _ in range(size)]
         if split == "valid":
-            lines[:3] = [[], ["a\u2028b", "c\r"], ["<sep>", "</s>"]]
-        for language, fold in (("en", str.lower), ("de", str.upper)):
-            data = "".join(fold(" ".join(line)) + "\n" for line in lines)
-            (folder / f"{split}.{language}").write_bytes(data.encode())
+            lines[:3] = ["", "a\u2028b c\r", "<sep> </s>"]
+        write_pairs(folder, **{split: [(line, line.upper()) for line in lines]})
     return folder
 
 
 def config(folder, recipe=None, **subwords):
     return DataConfig(
-        corpus=FilesCorpus(
-            root=folder, source="en", target="de", train=["train"], valid=["valid"], test=["test"]
-        ),
+        corpus=files_corpus(folder),
         subwords=SubwordsConfig(**({"vocab_size": 40} | subwords)),
         recipe=recipe or Vanilla(),
     )
@@ -173,12 +167,9 @@ def test_one_process_prepares_and_the_others_wait(text, tmp_path):
 
 
 def test_a_dataset_without_pairs_is_an_error(text, tmp_path):
-    with pytest.raises(
-        ShapeshiftError, match=r"none of 205 train pairs is left .*205 source under"
-    ):
+    with pytest.raises(ShapeshiftError, match=r"none of 205 train pairs is left .*205 source un"):
         prepare(config(text, LengthSlice(min_length=500)), tmp_path / "out")
-    for language in ("en", "de"):
-        (text / f"test.{language}").write_text("")
+    write_pairs(text, test=[])
     with pytest.raises(ShapeshiftError, match=r"test\.en: has no lines; expected test text"):
         prepare(config(text), tmp_path / "out")
 

@@ -3,9 +3,11 @@
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
+from shapeshift.data.config import DataConfig, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords
+
+from .text import files_corpus, write_pairs
 
 PAIRS = [
     ("the extra@@ pol@@ ation , yes", "die Extra@@ pol@@ ation , ja"),
@@ -57,23 +59,14 @@ def test_raw_text_is_refused_and_split_text_is_not(subwords):
         subwords.check_source("the extrapolation, yes")
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    root = tmp_path / "text"
-    root.mkdir()
-    for split in ("train", "valid", "test"):
-        (root / f"{split}.en").write_text("".join(f"{source}\n" for source, _ in PAIRS))
-        (root / f"{split}.de").write_text("".join(f"{target}\n" for _, target in PAIRS))
-    (root / "raw.de").write_text("Die Extrapolation, ja\nDie,' ja\n")
-    names = {split: [split] for split in ("train", "valid", "test")}
-    return FilesCorpus(root=root, source="en", target="de", test_references=["raw"], **names)
-
-
-def test_prepared_data_have_split_sources_and_raw_references(corpus, tmp_path):
+def test_prepared_data_have_split_sources_and_raw_references(tmp_path):
+    root, raw = tmp_path / "text", ["Die Extrapolation, ja", "Die,' ja"]
+    write_pairs(root, train=PAIRS, valid=PAIRS, test=PAIRS, raw=[("", line) for line in raw])
+    corpus = files_corpus(root, test_references=["raw"])
     data = prepare(DataConfig(corpus=corpus, subwords=CONFIG), tmp_path / "out")
     sources, references = data.text("test")
     assert sources == [source for source, _ in PAIRS]
-    assert references == ["Die Extrapolation, ja", "Die,' ja"]
+    assert references == raw
     assert data.text("valid")[1] == ["die Extrapolation , ja", "die , &apos; ja"]
     ids = [target.tolist() for _, target in data.test]
     assert ids == data.subwords.encode_target([target for _, target in PAIRS])

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 
 import pytest
 import sentencepiece
@@ -15,16 +16,7 @@ from sentencepiece import sentencepiece_model_pb2 as protobuf
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import SubwordsConfig
-from shapeshift.data.subwords import (
-    BOS,
-    EOS,
-    PAD,
-    SEP,
-    SPECIAL_PIECES,
-    UNK,
-    Subwords,
-    split_parts,
-)
+from shapeshift.data.subwords import BOS, EOS, PAD, SEP, SPECIAL_PIECES, UNK, Subwords, split_parts
 
 SPECIAL = {PAD, UNK, BOS, EOS, SEP}
 
@@ -52,6 +44,8 @@ def test_text_survives_the_round_trip(joint):
     assert [joint.decode_target(x) for x in joint.encode_source(sources)] == sources
     assert [joint.decode_target(x) for x in joint.encode_target(targets)] == targets
     assert (joint.source_size, joint.target_size, joint.joint) == (70, 70, True)
+    (ids,) = joint.encode_target(["ein kleines Haus"])
+    assert joint.decode_target([BOS, *ids, EOS, PAD, PAD]) == "ein kleines Haus"
 
 
 @pytest.mark.parametrize("literal", ["<sep>", "</s>", "<s>", "<pad>", "<unk>", "a <sep> b</s>"])
@@ -84,11 +78,6 @@ def test_the_carriage_return_of_a_crlf_file_is_no_text(tmp_path, algorithm, norm
     assert joined == [[*one, SEP, *two]]
 
 
-def test_framing_ids_leave_no_trace_in_text(joint):
-    (ids,) = joint.encode_target(["ein kleines Haus"])
-    assert joint.decode_target([BOS, *ids, EOS, PAD, PAD]) == "ein kleines Haus"
-
-
 def test_separate_models_know_only_their_language_and_are_loaded_again(tmp_path):
     trained = Subwords.train(pairs, SubwordsConfig(vocab_size=60, joint=False), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"source.model", "target.model"}
@@ -99,26 +88,21 @@ def test_separate_models_know_only_their_language_and_are_loaded_again(tmp_path)
     assert UNK not in subwords.encode_target(["grün"])[0]
 
 
-def test_training_is_deterministic(tmp_path):
-    config = SubwordsConfig(algorithm="unigram", vocab_size=60)
-    one, two = (Subwords.train(pairs, config, tmp_path / name) for name in "ab")
-    assert one.fingerprint == two.fingerprint
-
-
 SAMPLED = """
 import sys
 from pathlib import Path
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import Subwords
 pairs = [(f"{i} man {i * 7919 % 1000} cat", f"{i} Mann {i * 31 % 977}") for i in range(4000)]
-config = SubwordsConfig(vocab_size=300, max_sentences=1000)
+config = SubwordsConfig(algorithm=sys.argv[2], vocab_size=300, max_sentences=1000)
 Subwords.train(lambda: pairs, config, Path(sys.argv[1]))
 """
 
 
-def test_a_sampled_corpus_gives_every_process_the_same_model(tmp_path):
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_a_sampled_corpus_gives_every_process_the_same_model(tmp_path, algorithm):
     for name in "ab":
-        subprocess.run([sys.executable, "-c", SAMPLED, str(tmp_path / name)], check=True)
+        subprocess.run([sys.executable, "-c", SAMPLED, tmp_path / name, algorithm], check=True)
     one, two = (Subwords.load(tmp_path / name) for name in "ab")
     assert one.fingerprint == two.fingerprint
 
@@ -213,33 +197,27 @@ OURS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "pad_piece": "<pad>"
 SPECIAL_LINES = "".join(f"{piece}\n" for piece in SPECIAL_PIECES).encode()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\0" * 100,
-        b"no model\n" * 50,
-        SPECIAL_LINES + b"\xff\n",
-        serialised("bpe"),  # another order of the special pieces
-        serialised("unigram", **OURS),  # without <sep>
-        serialised("bpe", **OURS, control_symbols=["<sep>"])[:-200],
-    ],
-    ids=["empty", "zeros", "text", "pieces that are no text", "order", "no <sep>", "cut"],
-)
-def test_what_is_no_model_of_ours_is_refused_in_one_line(tmp_path, content):
-    (tmp_path / "joint.model").write_bytes(content)
+WHOLE = serialised("bpe", **OURS, control_symbols=["<sep>"])
+LAST_PIECE = protobuf.ModelProto.FromString(WHOLE).pieces[-1].piece.encode()
+NO_MODELS = {
+    "empty": b"",
+    "zeros": b"\0" * 100,
+    "text": b"no model\n" * 50,
+    "pieces that are no text": SPECIAL_LINES + b"\xff\n",
+    "order": serialised("bpe"),
+    "no <sep>": serialised("unigram", **OURS),
+    "cut": WHOLE[:-200],
+    "a piece that is no text": WHOLE.replace(LAST_PIECE, b"\xff" * len(LAST_PIECE)),
+}
+
+
+@pytest.mark.parametrize("name", NO_MODELS)
+def test_what_is_no_model_of_ours_is_refused_in_one_line(tmp_path, name):
+    (tmp_path / "joint.model").write_bytes(NO_MODELS[name])
     with pytest.raises(ShapeshiftError, match="cannot be used") as caught:
         Subwords.load(tmp_path)
     assert caught.value.path == tmp_path
     assert "\n" not in str(caught.value)
-
-
-def test_a_piece_that_is_no_text_is_refused(tmp_path):
-    content = serialised("bpe", **OURS, control_symbols=["<sep>"])
-    piece = protobuf.ModelProto.FromString(content).pieces[-1].piece.encode()
-    (tmp_path / "joint.model").write_bytes(content.replace(piece, b"\xff" * len(piece)))
-    with pytest.raises(ShapeshiftError, match="cannot be used"):
-        Subwords.load(tmp_path)
 
 
 def changed(content: bytes, rng: random.Random) -> bytes:
@@ -268,9 +246,8 @@ def changed(content: bytes, rng: random.Random) -> bytes:
             trie = rng.randbytes(1024 * rng.randint(0, 4))
             size = rng.choice([len(trie), 0, 4, 2 * len(trie), 2**32 - 4])
             spec = rng.choice([proto.normalizer_spec, proto.denormalizer_spec])
-            spec.precompiled_charsmap = (
-                size.to_bytes(4, "little") + trie + rng.randbytes(30) + b"\0"
-            )
+            texts = rng.randbytes(30) + b"\0"
+            spec.precompiled_charsmap = size.to_bytes(4, "little") + trie + texts
     return proto.SerializeToString()
 
 
@@ -282,27 +259,23 @@ def ending(content: bytes, texts: list[str]) -> str:
         try:
             subwords = Subwords(content)
             for ids in subwords.encode_source(texts):
-                status = 2 if any(not 0 <= i < subwords.source_size for i in ids) else status
+                assert all(0 <= i < subwords.source_size for i in ids)
                 subwords.decode_target(ids)
             subwords.decode_target(range(subwords.target_size))
-            status = 0 if status == 1 else status
+            status = 0
         except ValueError:
             status = 3
         finally:
             os._exit(status)
     result = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return {0: "used", 1: "traceback", 2: "id out of range", 3: "refused"}.get(result, f"{result}")
+    return {0: "used", 1: "traceback or id out of range", 3: "refused"}.get(result, f"{result}")
 
 
 @pytest.mark.parametrize("num_cases", [150, pytest.param(5_000, marks=pytest.mark.soak)])
 def test_no_model_of_a_stranger_ends_the_process(num_cases):
     rng, endings = random.Random(0), Counter()
-    symbols = ["<sep>"]
-    models = [
-        serialised("unigram", **OURS, control_symbols=symbols),
-        serialised("bpe", **OURS, control_symbols=symbols),
-        serialised("unigram", **OURS, control_symbols=symbols, normalization_rule_name="identity"),
-    ]
+    unigram = partial(serialised, "unigram", **OURS, control_symbols=["<sep>"])
+    models = [unigram(), WHOLE, unigram(normalization_rule_name="identity")]
     texts = ["a dog", "ｗｉｄｅ ½ … 가각 日本語", "", "\ufffd\U0001f600 </s>", "x" * 2_000]
     for _ in range(num_cases):
         endings[ending(changed(rng.choice(models), rng), texts)] += 1

@@ -3,9 +3,10 @@
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import read_split
 from shapeshift.data.survey import hold_out, survey
+
+from .text import files_corpus, write_pairs
 
 PAIRS = [
     ("a b c", "x y"),
@@ -17,17 +18,6 @@ PAIRS = [
     ("It’s", "Itâ€™s"),
     ("Ångström in Århus, São Paulo", "£5 – Î"),
 ]
-
-
-def corpus(*names):
-    return FilesCorpus(source="en", target="de", train=names, valid=names, test=names)
-
-
-def write(folder, **texts):
-    for name, pairs in texts.items():
-        for side, ending in enumerate(("en", "de")):
-            text = "".join(f"{pair[side]}\n" for pair in pairs)
-            (folder / f"{name}.{ending}").write_text(text, encoding="utf-8")
 
 
 def test_what_may_be_wrong_with_pairs_is_counted():
@@ -61,8 +51,8 @@ def test_dirty_pairs_are_not_held_out(tmp_path):
     long = ("long " * 400, "x " * 400)
     dirty = [("", "x"), ("a b", " "), long, ("s", "t " * 10), ("v" * 4000, "w")]
     clean = [(f"source {n}", f"target {n}") for n in range(40)]
-    write(tmp_path, a=[*clean, *dirty, (dirty[3][0], "t")])
-    made = hold_out(corpus(str(tmp_path / "a")), tmp_path / "parts")
+    write_pairs(tmp_path, a=[*clean, *dirty, (dirty[3][0], "t")])
+    made = hold_out(files_corpus(tmp_path, train=["a"]), tmp_path / "parts")
     held_out = [pair for split in ("valid", "test") for pair in read_split(made, split)]
     assert len(held_out) == 4
     assert set(held_out) <= set(clean)
@@ -70,17 +60,17 @@ def test_dirty_pairs_are_not_held_out(tmp_path):
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_too_little_text_to_hold_some_out_is_refused(tmp_path, count):
-    write(tmp_path, a=[(n, n) for n in range(count)])
+    write_pairs(tmp_path, a=[(n, n) for n in range(count)])
     with pytest.raises(ShapeshiftError, match=rf"a\.en: has {count} different sentences"):
-        hold_out(corpus(str(tmp_path / "a")), tmp_path / "parts")
+        hold_out(files_corpus(tmp_path, train=["a"]), tmp_path / "parts")
     assert not (tmp_path / "parts").exists()
 
 
 def test_text_that_is_there_is_never_overwritten(tmp_path):
-    write(tmp_path, train=[(n, n) for n in range(100)])
+    write_pairs(tmp_path, train=[(n, n) for n in range(100)])
     before = (tmp_path / "train.en").read_text()
     with pytest.raises(ShapeshiftError, match=r"train\.en: exists already.*--output"):
-        hold_out(corpus(str(tmp_path / "train")), tmp_path)
+        hold_out(files_corpus(tmp_path), tmp_path)
     assert (tmp_path / "train.en").read_text() == before
 
 
@@ -93,8 +83,8 @@ def test_sources_that_training_has_are_counted():
 
 def test_no_source_stands_in_two_parts_and_no_pair_is_lost(tmp_path):
     pairs = [(f"source {n % 150}", f"target {n}") for n in range(300)]
-    write(tmp_path, a=pairs[:150], b=pairs[150:])
-    made = hold_out(corpus(*(str(tmp_path / name) for name in ("a", "b"))), tmp_path / "parts")
+    write_pairs(tmp_path, a=pairs[:150], b=pairs[150:])
+    made = hold_out(files_corpus(tmp_path, train=["a", "b"]), tmp_path / "parts")
     assert made.train == [str(tmp_path / "parts" / "train")]
     parts = [[*read_split(made, split)] for split in ("train", "valid", "test")]
     assert sorted(pair for part in parts for pair in part) == sorted(pairs)

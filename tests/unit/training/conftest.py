@@ -93,9 +93,7 @@ def make_lab(stores, folder):
         torch.manual_seed(7)
         model = build(ModelConfig(**shape, dropout=dropout), SCHEMES[position], VOCAB, VOCAB)
         checkpoints = Checkpoints(
-            folder / name / "checkpoints",
-            config.keep_checkpoints,
-            every=config.checkpoint_every,
+            folder / name / "checkpoints", config.keep_checkpoints, every=config.checkpoint_every
         )
         (folder / name).mkdir(exist_ok=True)
         return Trainer(model, config, data.train, data.valid, checkpoints, validate, parallel)

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from shapeshift.training.manifest import MODEL, OPTIMIZER
+
 
 def linear(seed, kind=torch.optim.Adam, width=2):
     """Return a linear layer and its optimiser after one step; both depend on the seed."""
@@ -24,6 +26,12 @@ def state(model, optimizer):
 
 def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def files(trainer, update):
+    """Return the weights and the optimiser's state of a checkpoint, as they are on the disk."""
+    folder = trainer.checkpoints.path(update)
+    return [(folder / name).read_bytes() for name in (MODEL, OPTIMIZER)]
 
 
 class Recorder:

@@ -37,13 +37,9 @@ class Recorder:
     def __getattr__(self, name):
         def operation(target, *rest):
             given = target if isinstance(target, Path) else target.name, *rest
+            seen = (x.relative_to(self.root) if isinstance(x, Path) else bytes(x) for x in given)
             number = len(self.operations)
-            self.operations.append(
-                (
-                    name,
-                    *(x.relative_to(self.root) if isinstance(x, Path) else bytes(x) for x in given),
-                )
-            )
+            self.operations.append((name, *seen))
             if number == self.at or (self.lasting and number > self.at):
                 raise OSError(self.error, os.strerror(self.error))
             return getattr(disk.Disk(), name)(target, *rest)

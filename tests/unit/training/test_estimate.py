@@ -21,6 +21,12 @@ def training(max_tokens=1000, **given):
     return TrainingConfig(batch=BatchConfig(max_tokens=max_tokens), device="cpu", **given)
 
 
+def measured(max_tokens, **settings):
+    """Measure an update of sentences of 31 tokens."""
+    model = build(TINY, SCHEMES["ape"], 200, 200)
+    return measure(model, training(max_tokens, precision="fp32", **settings), 31)
+
+
 def test_models_are_counted_without_memory():
     giant = ModelConfig(dim=65_536, num_heads=512, ff_dim=262_144)
     assert count_parameters(giant, SCHEMES["ape"], 1_000_000) > 7e11
@@ -32,8 +38,7 @@ def test_the_time_is_the_median_after_a_warm_up_and_scaled(monkeypatch):
     ticks = iter([0.0, 0.2, 1.0, 1.1, 2.0, 2.4])  # steps of 0.2, 0.1 and 0.4 seconds
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
     monkeypatch.setattr(estimate, "watch_others", lambda: lambda: 0.0)
-    model = build(TINY, SCHEMES["ape"], 200, 200)
-    found = measure(model, training(620, accumulation=3, precision="fp32"), 31)
+    found = measured(620, accumulation=3)
     assert found.low == found.high == pytest.approx(0.2 * 3 * 10)
     assert found.others == 0.0
     assert next(ticks, None) is None
@@ -46,8 +51,7 @@ def test_time_that_others_took_is_not_in_the_lower_estimate(monkeypatch):
     monkeypatch.setattr(estimate.time, "process_time", lambda: next(worked))
     monkeypatch.setattr(estimate, "watch_others", lambda: lambda: float(num_cores()))
     monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 1)
-    model = build(TINY, SCHEMES["ape"], 200, 200)
-    found = measure(model, training(62, precision="fp32"), 31)
+    found = measured(62)
     assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.9))
     assert found.others == num_cores()
 
@@ -58,8 +62,7 @@ def test_several_threads_are_measured_again_once_they_sleep(monkeypatch):
     monkeypatch.setattr(estimate, "_time", lambda *_: next(results))
     monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(estimate, "is_crowded", lambda others, _: others > 0)
-    model = build(TINY, SCHEMES["ape"], 200, 200)
-    found = measure(model, training(62, precision="fp32"), 31)
+    found = measured(62)
     assert len(waits) == 1
     assert found == (pytest.approx(0.4), 1.0, 1.5)
 

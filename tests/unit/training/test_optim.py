@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shapeshift.training.config import (
-    Cosine,
-    InverseSquareRoot,
-    Noam,
-    OptimizerConfig,
-)
+from shapeshift.training.config import Cosine, InverseSquareRoot, Noam, OptimizerConfig
 from shapeshift.training.optim import build_optimizer, learning_rate
 
 PEAK = 2 / math.sqrt(512 * 8000)

@@ -39,12 +39,7 @@ def test_batches_that_cannot_be_shared_evenly_are_refused_with_what_to_set(monke
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("WORLD_SIZE", "abc"),
-        ("RANK", "2"),
-        ("MASTER_ADDR", ""),
-    ],
+    ("name", "value"), [("WORLD_SIZE", "abc"), ("RANK", "2"), ("MASTER_ADDR", "")]
 )
 def test_an_environment_that_is_not_torchrun_s_ends_in_one_line(monkeypatch, name, value):
     set_environment(monkeypatch, **{name: value})

@@ -6,18 +6,9 @@ import time
 
 import pytest
 
-from shapeshift.training.manifest import MODEL, OPTIMIZER
 from shapeshift.training.stopping import SIGNALS, StoppedError, StopSignals
 
-from .models import Recorder
-
-
-@pytest.fixture(autouse=True)
-def _as_in_a_terminal():
-    """What a shell has started in the background ignores SIGINT, and so would these tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+from .models import Recorder, files
 
 
 def test_a_second_signal_interrupts_unless_it_comes_at_once():
@@ -35,8 +26,9 @@ def test_a_second_signal_interrupts_unless_it_comes_at_once():
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_signal_that_was_ignored_stays_ignored():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fixture puts it back
+def test_a_signal_that_was_ignored_stays_ignored(request):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with StopSignals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.received is None
@@ -69,10 +61,7 @@ def test_a_stop_changes_neither_weights_nor_which_checkpoints_are_averaged(lab, 
     assert again.resume().progress.update == 13
     lab.fit(again)
     assert again.checkpoints.updates() == whole.checkpoints.updates()
-    for update in whole.checkpoints.updates():
-        for file in (MODEL, OPTIMIZER):
-            one, other = (x.checkpoints.path(update) / file for x in (again, whole))
-            assert one.read_bytes() == other.read_bytes()
+    assert all(files(again, x) == files(whole, x) for x in whole.checkpoints.updates())
 
 
 def test_a_stop_does_not_wait_for_a_validation_which_is_made_on_resuming(lab):

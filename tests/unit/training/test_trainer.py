@@ -10,11 +10,10 @@ import torch
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.batching import make_batch, plan_epoch
 from shapeshift.training.log import read_log
-from shapeshift.training.manifest import MODEL, OPTIMIZER
 from shapeshift.training.optim import learning_rate
 from shapeshift.training.precision import choose_precision
 
-from .models import same
+from .models import files, same
 
 
 def weights(model):
@@ -39,11 +38,6 @@ def losses_of(model, store, pairs, **options):
             torch.nn.functional.cross_entropy(logits, target, reduction="none", **options)
         )
     return torch.cat(losses)
-
-
-def files(trainer, update):
-    folder = trainer.checkpoints.path(update)
-    return [(folder / name).read_bytes() for name in (MODEL, OPTIMIZER)]
 
 
 @pytest.mark.parametrize(

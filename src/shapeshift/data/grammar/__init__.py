@@ -24,16 +24,11 @@ def generate(
 ) -> Iterator[tuple[str, str]]:
     """Yield (English, German) sentence pairs; the same arguments yield the same pairs.
 
-    Half of the lengths are uniform from `min_words` to 14; the other half reach from 15 to
-    `max_words`, longer ones being rarer at a constant rate (the smaller of two uniform numbers).
-    Where the bounds leave only one of these two ranges, all lengths come from it. The first n pairs
-    of a longer run are the run of n.
-
-    Args:
-        num_pairs: how many pairs; 0 is allowed.
-        seed: any integer from 0.
-        min_words: fewest English words (separated by spaces) of a sentence; at least 3.
-        max_words: most English words of a sentence.
+    A sentence has from `min_words`, at least 3, to `max_words` English words. Half of the lengths
+    are uniform from `min_words` to 14; the other half reach from 15 to `max_words`, longer ones
+    being rarer at a constant rate (the smaller of two uniform numbers). Where the bounds leave only
+    one of these two ranges, all lengths come from it. The first n pairs of a longer run are the run
+    of n.
     """
     rng = random.Random(seed)
     derivation = Derivation(rng)

@@ -61,11 +61,7 @@ class Context(NamedTuple):
 
 
 class Derivation:
-    """Draws sentences.
-
-    Args:
-        rng: source of all randomness.
-    """
+    """Draws sentences; `rng` is the source of all randomness."""
 
     def __init__(self, rng: random.Random):
         self._random = rng.random
@@ -229,13 +225,8 @@ class Derivation:
     # Predicates
 
     def _predicate(self, num_words: int, subject: Nominal, context: Context) -> Predicate:
-        """Return a predicate of exactly `num_words` English words.
-
-        Args:
-            num_words: at least 1; at least 2 if the subject neither lives nor can burn.
-            subject: its subject.
-            context: what stands around it.
-        """
+        """Return a predicate of exactly `num_words` English words: at least 1, or at least 2 if the
+        subject neither lives nor can burn."""
         if num_words == 1:
             verbs = choices.VERBS_OF[subject.sense, "intransitive"]
             verb = self.pick([verb for verb in verbs if not verb.particle])
@@ -430,16 +421,9 @@ class Derivation:
         pronouns: tuple[Pronoun, ...],
         context: Context,
     ) -> Nominal:
-        """Return a phrase of exactly `num_words` English words.
-
-        Args:
-            num_words: at least 1; at least 2 if the phrase may not be plural and its nouns are
-                not persons.
-            pool: nouns that may be its head.
-            determiners: determiners that it may have.
-            pronouns: pronouns that may stand for a person.
-            context: what stands around it.
-        """
+        """Return a phrase of exactly `num_words` English words: at least 1, or at least 2 if it may
+        not be plural and its nouns are not persons. Its head is from `pool`, and one of the
+        `pronouns` may stand for a person."""
         noun = self.pick(pool)
         if num_words == 1 and noun.sense == "person":
             return self.pick(lexicon.PERSON_NAMES) if self._chance(0.4) else self.pick(pronouns)
@@ -508,11 +492,7 @@ class Derivation:
         return phrase
 
     def _coordination(
-        self,
-        num_words: int,
-        noun: Noun,
-        pool: tuple[Noun, ...],
-        determiners: Determiners,
+        self, num_words: int, noun: Noun, pool: tuple[Noun, ...], determiners: Determiners
     ) -> Coordination:
         """Return `a, b and c` of items without anything behind their nouns."""
         if noun.sense == "person" and num_words == 3:

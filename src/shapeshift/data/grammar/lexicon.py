@@ -36,13 +36,12 @@ _GENDERS = {"der": 0, "die": 1, "das": 2}
 _IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does", "be": "is"}
 _THING = ("food", "text", "clothing", "tool", "device", "container", "vehicle")
 _PLACE = ("building", "room", "area")
-_GROUPS = {
+_GROUPS = {  # names that stand for several semantic classes in the tables
     "living": ("person", "animal"),
     "thing": _THING,
     "place": _PLACE,
     "lifeless": (*_THING, *_PLACE, "part"),
 }
-"""Names that stand for several semantic classes in the tables."""
 
 
 def read_table(name: str) -> Iterator[dict[str, str]]:

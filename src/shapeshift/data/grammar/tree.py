@@ -78,11 +78,7 @@ class NounPhrase:
         return determiner + words
 
     def in_german(
-        self,
-        case: Case = Case.NOMINATIVE,
-        *,
-        bare: bool = False,
-        kein: bool = False,
+        self, case: Case = Case.NOMINATIVE, *, bare: bool = False, kein: bool = False
     ) -> list[str]:
         """Return the German words; `kein` replaces the determiner, `bare` leaves out a relative
         clause."""

@@ -110,8 +110,7 @@ def _receive(url: str, path: Path, on_progress: Progress | None) -> Iterator[byt
 
 
 def _compare(file: Path, path: Path, archive: Archive) -> None:
-    """Raise `ShapeshiftError` if a file does not have the expected hash; messages name it
-    `path`."""
+    """Raise `ShapeshiftError` for `path` if a file does not have the expected hash."""
     algorithm, _, expected = archive.hash.partition(":")
     with open_regular(file) as stream:
         actual = hashlib.file_digest(stream, algorithm).hexdigest()
@@ -124,13 +123,13 @@ def _compare(file: Path, path: Path, archive: Archive) -> None:
 
 
 def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    """Unpack the wanted files of an archive into a folder; none appears until all are read.
+    """Unpack files of an archive into a folder, which is created if missing; none appears until all
+    are read. Links are left out, and so is what would leave the folder.
 
     Args:
         archive: a zip file, or a tar file, which may be compressed.
-        folder: created if missing.
-        wanted: whether a file is, by its path in the archive. Links are left out, and so is what
-            would leave the folder.
+        folder: where to.
+        wanted: whether a file is, by its path in the archive.
 
     Raises:
         ShapeshiftError: the archive is damaged, or unpacks to far more than it holds; a file cannot
@@ -205,15 +204,13 @@ def own_name(path: Path, paths: Sequence[Path]) -> str:
 def find_prefixes(
     path: Path, languages: tuple[str, str], folder: Path, paths: Sequence[Path] = ()
 ) -> list[str]:
-    """Return the file prefixes (without a language ending) that a path names; archives are
-    unpacked.
+    """Return the file prefixes (without a language ending) that a path names.
 
     Args:
         path: parallel files without their ending, one of the two, or an archive that has both.
         languages: what the names of source and target files end with.
-        folder: where an archive is unpacked, into a folder of its own, which has the archive's
-            name.
-        paths: all that are unpacked there; see `own_name`.
+        folder: where an archive is unpacked, into a folder of its own; see `own_name`.
+        paths: all that are unpacked there.
     """
     ending = re.compile(rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?$")
     if not path.is_file() or not (tarfile.is_tarfile(path) or zipfile.is_zipfile(path)):

@@ -23,10 +23,9 @@ from typing import Any, BinaryIO
 from shapeshift._system.errors import ShapeshiftError, out_of_memory
 from shapeshift._system.files import open_regular
 
-_MAX_LINE = 1 << 24
-"""Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""
-_MAX_HELD, _LINE_OVERHEAD = 1 << 30, 64
-"""Bytes of a text that is held in memory, and of what Python adds to each line."""
+_MAX_LINE = 1 << 24  # bytes: a file without line ends, such as a disk image, fills the memory
+_MAX_HELD = 1 << 30  # bytes of a text that is held in memory
+_LINE_OVERHEAD = 64  # bytes that Python adds to each line
 
 
 def find_file(path: str | Path) -> Path:
@@ -56,10 +55,8 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """Yield the lines of a text file without their `\\n`, one at a time.
-
-    Args:
-        path: the file; where it does not exist, the same name with `.gz`.
+    """Yield the lines of a text file, or, where it does not exist, of the same name with `.gz`,
+    without their `\\n`, one at a time.
 
     Raises:
         ShapeshiftError: a missing or unreadable file, damaged gzip data, bytes that are not UTF-8,
@@ -74,12 +71,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
-    """Yield the lines of an open binary stream, such as `sys.stdin.buffer`; see `read_lines`.
-
-    Args:
-        stream: read no further than lines are asked for.
-        name: what an error calls it.
-    """
+    """Yield the lines of an open binary stream, such as `sys.stdin.buffer`, which an error calls
+    `name`; see `read_lines`. It is read no further than lines are asked for."""
     number = 0
 
     def refused(problem: str, line: int | None) -> ShapeshiftError:
@@ -113,11 +106,7 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
 
 
 def hold(lines: Iterable[str], name: str | Path) -> list[str]:
-    """Read all lines of a text into memory.
-
-    Args:
-        lines: of `read_lines` or `read_stream`.
-        name: what an error calls the text.
+    """Read all lines of a text, which an error calls `name`, into memory.
 
     Raises:
         ShapeshiftError: there are too many: the text may never end.
@@ -126,9 +115,7 @@ def hold(lines: Iterable[str], name: str | Path) -> list[str]:
     for number, line in enumerate(lines, start=1):
         size += len(line) + _LINE_OVERHEAD
         if size > _MAX_HELD:
-            problem = (
-                f"the lines up to here are too many to be held in memory ({_MAX_HELD:,} bytes)"
-            )
+            problem = f"the lines up to here are too many for the memory ({_MAX_HELD:,} bytes)"
             raise ShapeshiftError(f"{problem}; expected a test set", path=name, line=number)
         held.append(line)
     return held
@@ -145,17 +132,11 @@ def read_parallel(*paths: str | Path) -> Iterator[tuple[str, ...]]:
         with reading(path):
             open_regular(path).close()
     files = [read_lines(path) for path in paths]
-    num_lines = 0
-    for lines in zip_longest(*files):
+    for number, lines in enumerate(zip_longest(*files)):
         if None in lines:
-            break
-        num_lines += 1
+            each = zip(paths, lines, files, strict=True)
+            counts = [(x, number + (line is not None) + sum(1 for _ in y)) for x, line, y in each]
+            sizes = " but ".join(f"{path} has {count:,} lines" for path, count in counts)
+            problem = "line n of one must be the translation of line n of the other"
+            raise ShapeshiftError(f"{sizes}; {problem}")
         yield lines
-    else:
-        return
-    counts = [
-        num_lines + (line is not None) + sum(1 for _ in file)
-        for line, file in zip(lines, files, strict=True)
-    ]
-    sizes = " but ".join(f"{path} has {n:,} lines" for path, n in zip(paths, counts, strict=True))
-    raise ShapeshiftError(f"{sizes}; line n of one must be the translation of line n of the other")

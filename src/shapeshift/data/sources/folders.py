@@ -17,13 +17,9 @@ def exclusive(path: Path) -> AbstractContextManager[None]:
 
 
 def build_once(folder: Path, is_built: Callable[[], bool], build: Callable[[Path], None]) -> None:
-    """Build a folder, unless it exists: atomically, with the hashes of its files.
-
-    Args:
-        folder: where it belongs, or a link to there; those above it are made if need be.
-        is_built: also asked again after another process was at work; may raise.
-        build: fills an empty folder.
-    """
+    """Build a folder, or what a link leads to, with the hashes of its files: it appears complete.
+    Folders above it are made. `is_built`, which may raise, is asked again after another process was
+    at work; `build` fills an empty folder."""
     if is_built():
         return
     folder = folder.resolve()  # a link cannot be replaced by a folder

@@ -15,6 +15,7 @@ import hashlib
 import json
 import random
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,19 +97,13 @@ def _is_renamed(entry: str) -> bool:
 
 
 def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progress | None) -> None:
-    wanted = [
-        (split, entry)
-        for split in SPLITS
-        for entry in corpus.prefixes(split)
-        if not is_test_set(entry)
-    ]
+    entries = ((split, entry) for split in SPLITS for entry in corpus.prefixes(split))
+    wanted = [(split, entry) for split, entry in entries if not is_test_set(entry)]
     try:
         commit = _commit(corpus)
+        load = partial(datasets.load_dataset, corpus.repo, corpus.subset, revision=commit)
         # All are loaded first: a wrong name is reported before anything is written.
-        loaded = [
-            datasets.load_dataset(corpus.repo, corpus.subset, split=entry, revision=commit)
-            for _, entry in wanted
-        ]
+        loaded = [load(split=entry) for _, entry in wanted]
     except Exception as error:  # of several libraries, with no base class of their own
         raise ShapeshiftError(
             f"the dataset {corpus.repo} cannot be read ({type(error).__name__}: {reason(error)});"

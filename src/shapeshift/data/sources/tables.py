@@ -22,8 +22,7 @@ from shapeshift.data.sources.files import find_file, read_lines, reading
 _CHUNK = 1 << 16
 MAX_SEGMENT = 1 << 24
 """Characters of a segment, and bytes of a tag: without a limit one would fill the memory."""
-_CODES = ("bpt", "ept", "it", "ph", "ut")
-"""TMX's elements that hold codes of a format and no text."""
+_CODES = ("bpt", "ept", "it", "ph", "ut")  # elements that hold codes of a format and no text
 
 
 def is_table(path: Path) -> bool:
@@ -32,15 +31,9 @@ def is_table(path: Path) -> bool:
 
 
 def split_table(path: Path, languages: tuple[str, str], prefix: Path) -> list[int]:
-    """Write `<prefix>.<source>` and `<prefix>.<target>` from a file of both languages.
-
-    Args:
-        path: a TSV or TMX file; where it does not exist, the same name with `.gz`.
-        languages: codes of source and target.
-        prefix: of the files to write, which must not exist.
-
-    Returns:
-        The number of pairs, and of the rows or units left out because they have not both languages.
+    """Write `<prefix>.<source>` and `<prefix>.<target>`, which must not exist, from a TSV or TMX
+    file; where it does not exist, the same name with `.gz` is read. Return the number of pairs, and
+    of the rows or units left out because they have not both languages.
 
     Raises:
         ShapeshiftError: the file cannot be read, or has no pair in these languages; or a file to
@@ -96,7 +89,7 @@ def _read_tsv(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str
 
 
 def _read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str] | None]:
-    reader = _Tmx(languages)
+    reader = _Tmx(path, languages)
     opener: Any = gzip.open if path.suffix == ".gz" else open
     fed = 0
     with reading(path), opener(path, "rb") as stream:
@@ -106,12 +99,6 @@ def _read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str
                 reader.parser.Parse(chunk, not chunk)
             except (expat.ExpatError, EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ShapeshiftError(f"is no TMX file or damaged ({error})", path=path) from error
-            except _RefusedError as error:
-                raise ShapeshiftError(
-                    f"{error}; expected a translation memory",
-                    path=path,
-                    line=reader.parser.CurrentLineNumber,
-                ) from error
             fed += len(chunk)
             yield from reader.units
             reader.units.clear()
@@ -121,17 +108,14 @@ def _read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str
                 raise ShapeshiftError(f"has a tag of more than {MAX_SEGMENT:,} bytes", path=path)
 
 
-class _RefusedError(Exception):
-    """A TMX file contains something that is refused."""
-
-
 class _Tmx:
     """Collects the units of a TMX file while it is parsed. Entities are refused: a few declarations
     can stand for gigabytes of text."""
 
-    def __init__(self, languages: tuple[str, str]):
+    def __init__(self, path: Path, languages: tuple[str, str]):
         self.units: list[tuple[str, str] | None] = []
-        self._languages = languages
+        self._path = path
+        self._language_codes = [each.lower().replace("_", "-") for each in languages]
         self._unit: dict[int, str] = {}
         self._side: int | None = None
         self._text: list[str] | None = None
@@ -167,16 +151,19 @@ class _Tmx:
             self._text.append(text)
             self._size += len(text)
             if self._size > MAX_SEGMENT:
-                raise _RefusedError(f"has a segment of more than {MAX_SEGMENT:,} characters")
+                raise self._refused(f"has a segment of more than {MAX_SEGMENT:,} characters")
 
     def _entity(self, name: str, *_: object) -> None:
-        raise _RefusedError(f"declares or uses the entity {name!r}")
+        raise self._refused(f"declares or uses the entity {name!r}")
+
+    def _refused(self, problem: str) -> ShapeshiftError:
+        message = f"{problem}; expected a translation memory"
+        return ShapeshiftError(message, path=self._path, line=self.parser.CurrentLineNumber)
 
     def _find(self, language: str) -> int | None:
         """Return which of the two languages a code such as `en-GB` is, the same code first."""
-        codes = [each.lower().replace("_", "-") for each in self._languages]
         own = language.lower().replace("_", "-")
-        if own in codes:
-            return codes.index(own)
-        short = own.partition("-")[0]
-        return codes.index(short) if short in codes else None
+        for code in (own, own.partition("-")[0]):
+            if code in self._language_codes:
+                return self._language_codes.index(code)
+        return None

@@ -49,14 +49,12 @@ def find_test_set(name: str, source: str, target: str) -> tuple[Any, str, list[P
     from sacrebleu.dataset import DATASETS
 
     if name not in DATASETS:
-        raise ShapeshiftError(
-            f"sacreBLEU has no test set {name!r}{nearest(name, DATASETS)} (`sacrebleu --list`)"
-        )
+        known = f"{nearest(name, DATASETS)} (`sacrebleu --list`)"
+        raise ShapeshiftError(f"sacreBLEU has no test set {name!r}{known}")
     dataset, pair = DATASETS[name], f"{source}-{target}"
     if pair not in dataset.langpairs:
-        raise ShapeshiftError(
-            f"sacreBLEU's test set {name} has no {pair}; it has {', '.join(dataset.langpairs)}"
-        )
+        known = ", ".join(dataset.langpairs)
+        raise ShapeshiftError(f"sacreBLEU's test set {name} has no {pair}; it has {known}")
     path: Callable[[str, str], str] = dataset._get_txt_file_path
     preferred: list[str] = getattr(dataset, "_get_langpair_allowed_refs", lambda pair: [])(pair)
     references = [Path(path(pair, field)) for field in (*preferred, "ref", "ref:0")]

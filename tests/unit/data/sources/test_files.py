@@ -30,6 +30,7 @@ def write(path: Path, data: bytes) -> Path:
         (b"a\n\nb\n\n", ["a", "", "b", ""]),
         ("a\u2028b\u0085c\x0cd\x1ce\x0bf\n".encode(), ["a\u2028b\u0085c\x0cd\x1ce\x0bf"]),
         (b"a\r\nb\rc\r\n", ["a\r", "b\rc\r"]),
+        (b"one\r", ["one\r"]),
         (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
         (b"\xef\xbb\xbf", []),
         (b"\xef\xbb\xbf\n", [""]),
@@ -73,10 +74,6 @@ def test_text_whose_lines_end_in_a_carriage_return_alone_is_refused(tmp_path, na
     lines = read_lines(write(tmp_path / name, data))
     with pytest.raises(ShapeshiftError, match=r"ends its lines with \\r alone.*tr '\\r' '\\n'"):
         next(lines)
-
-
-def test_a_carriage_return_at_the_end_of_the_only_line_is_no_fault(tmp_path):
-    assert list(read_lines(write(tmp_path / "a", b"one\r"))) == ["one\r"]
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-12], lambda data: b"plain text\n"])

@@ -12,9 +12,11 @@ from sacrebleu.dataset import DATASETS
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
 from shapeshift.data import corpora
-from shapeshift.data.config import CORPORA, Archive, DataConfig, FilesCorpus, label
-from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
+from shapeshift.data.config import CORPORA, Archive, DataConfig, label
+from shapeshift.data.corpora import corpus_fingerprint, fetch, labels, read_split
 from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
+
+from ..text import files_corpus, write_pairs
 
 
 @pytest.fixture
@@ -38,28 +40,18 @@ def home(tmp_path, monkeypatch):
     return home
 
 
-def corpus(root, **settings):
-    names = {"train": ["train"], "valid": ["valid"], "test": ["sacrebleu:wmt14/full"]}
-    return FilesCorpus(root=root, source="en", target="de", **(names | settings))
-
-
-def fill(root, *names):
-    for name in names:
-        (root / f"{name}.en").write_text(f"{name}\n")
-        (root / f"{name}.de").write_text(f"{name} auf Deutsch\n")
-
-
 def test_files_test_sets_and_references_stand_side_by_side(home, tmp_path):
-    fill(tmp_path, "train", "valid", "more")
-    names = {"test": ["more", "sacrebleu:wmt14/full"]}
-    mixed = corpus(tmp_path, test_references=["sacrebleu:wmt22", "more"], **names)
+    texts = {name: [(name, f"{name} auf Deutsch")] for name in ("train", "valid", "more")}
+    write_pairs(tmp_path, **texts)
+    entries, references = ["more", "sacrebleu:wmt14/full"], ["sacrebleu:wmt22", "more"]
+    mixed = files_corpus(tmp_path, test=entries, test_references=references)
     assert fetch(mixed) == mixed
     assert list(read_split(mixed, "test")) == [
         ("more", "more auf Deutsch", "Satz von wmt22"),
         ("source of wmt14/full", "Satz von wmt14/full", "more auf Deutsch"),
     ]
     assert list(read_split(mixed, "valid")) == [("valid", "valid auf Deutsch")]
-    assert [mixed.label("test", number) for number in (0, 1)] == ["wmt22", "newstest2014"]
+    assert labels(mixed, "test") == ["wmt22", "newstest2014"]
     before = corpus_fingerprint(mixed)
     (home / "wmt22" / "wmt22.en-de.ref-A").write_text("anders\n")
     assert corpus_fingerprint(mixed) != before
@@ -79,10 +71,11 @@ def test_what_sacrebleu_does_not_have_is_named(name, pair, message):
 
 
 def test_without_a_network_the_remedy_is_named(home, tmp_path):
+    corpus = files_corpus(tmp_path, test=["sacrebleu:wmt15"])
     with pytest.raises(ShapeshiftError, match=r"no way out.*sacrebleu -t wmt15 -l en-de"):
-        fetch(corpus(tmp_path, test=["sacrebleu:wmt15"]))
+        fetch(corpus)
     with pytest.raises(ShapeshiftError, match=r"no such file: looked for .*wmt15\.en-de\.src"):
-        list(read_split(corpus(tmp_path, test=["sacrebleu:wmt15"]), "test"))
+        list(read_split(corpus, "test"))
 
 
 def test_results_call_test_sets_as_wmt_does():
@@ -130,17 +123,17 @@ def test_missing_files_are_unpacked_from_the_archive(tmp_path, monkeypatch, home
 
     monkeypatch.setattr(corpora, "download", download)
     archive = Archive(url="https://example.org/get?id=1", file="a", hash=f"md5:{'0' * 32}")
-    found = corpus(tmp_path, archive=archive)
+    corpus = {"archive": archive, "test": ["sacrebleu:wmt14/full"]}
     for _ in range(2):
-        fetch(found)
+        fetch(files_corpus(tmp_path, **corpus))
     assert asked == [archive]
     assert {x.name for x in tmp_path.iterdir() if not x.name.startswith(".")} == {
         *("a", "sacrebleu", "train.en", "train.de.gz", "valid.en", "valid.de.gz")
     }
     with pytest.raises(ShapeshiftError, match=r"more\.en: no such file"):
-        fetch(corpus(tmp_path, archive=archive, train=["more"]))
+        fetch(files_corpus(tmp_path, **corpus, train=["more"]))
 
 
 def test_references_are_as_many_as_what_they_belong_to(tmp_path):
     with pytest.raises(ValueError, match="has 2 entries, but test has 1"):
-        corpus(tmp_path, test_references=["a", "b"])
+        files_corpus(tmp_path, test_references=["a", "b"])
