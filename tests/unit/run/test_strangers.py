@@ -117,6 +117,12 @@ def test_no_run_of_a_stranger_ends_in_a_traceback(whole, num_cases, tmp_path):
     assert endings["refused"] > num_cases / 4
 
 
+def test_parts_that_are_no_list_are_refused_in_one_line(tmp_path):
+    (tmp_path / CONFIG).write_text("position: {parts: 3}\n")
+    with pytest.raises(ShapeshiftError, match=r"position\.parts: expected a list"):
+        Run(tmp_path)
+
+
 def test_the_account_of_a_strangers_data_is_refused_in_one_line(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / REPORT_OF_RUN).write_text(json.dumps({"format": 1, "config": []}))
