@@ -101,10 +101,7 @@ def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
     ("files", "message"),
     [
         ({"run": "extends: base.yaml"}, r"run\.yaml:1: extends: no such file '.*base\.yaml'"),
-        (
-            {"run": "extends: shrot"},
-            r"run\.yaml:1: extends: no configuration 'shrot'; did you",
-        ),
+        ({"run": "extends: shrot"}, r"run\.yaml:1: extends: no configuration 'shrot'; did you"),
         ({"run": "extends: [a, b]"}, r"run\.yaml:1: extends: expected the path of one file, got"),
         (
             {"run": "extends: a.yaml", "a": "extends: b.yaml", "b": "extends: run.yaml"},
