@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 import pytest
 
 from shapeshift.config import Config, parse_config
+from shapeshift.config.config import parse_layers
+from shapeshift.config.files import Layer
 from shapeshift.model.position_config import spelled_out
 from shapeshift.positions import Part, Scheme
 from shapeshift.run.identity import how_to_score, identity_fields, run_key
@@ -16,8 +18,13 @@ DOCUMENT = {
 }
 
 
+def changed(*overrides):
+    """Return the configuration with these settings, each laid over the one before."""
+    return parse_layers([Layer(DOCUMENT), *(Layer([each]) for each in overrides)])
+
+
 def key(*overrides):
-    return run_key(parse_config(DOCUMENT, overrides))
+    return run_key(changed(*overrides))
 
 
 SHAPE = "position={name: mine, position_ids: {name: shifted, max_offset: 500},"
@@ -25,6 +32,11 @@ SHAPE += " parts: [{stacks: both, kind: sinusoidal, base: 10000.0}]}"
 WIDTHS = "model={dim: 128, num_heads: 4, ff_dim: 512, encoder_layers: 2, decoder_layers: 2}"
 BLEU = "training.validate_metrics=[bleu]"
 COMET = "training.best_metric=comet"
+MOSES = "evaluation.detokenize=moses"
+FILES = "data.corpus={corpus: files, source: en, target: ja, train: [a], valid: [a], test: [a]}"
+ARCHIVE = f"{{url: https://example.org/a, file: a.zip, hash: 'md5:{'0' * 32}'}}"
+T5 = "position={parts: [{kind: t5}]}"
+NO_POSITION = "position={parts: [{kind: none, place: cross, layers: 1}]}"
 SAME = [
     ([], "training.log_every=3"),
     ([], "decoding.max_tokens=77"),
@@ -33,6 +45,11 @@ SAME = [
     ([], WIDTHS),
     ([BLEU], "evaluation.tokenize=13a"),  # `auto` stands for it
     (["training.validate_metrics=[chrf]"], "evaluation.tokenize=char"),  # which is of BLEU alone
+    ([FILES], MOSES),
+    ([FILES], "data.corpus.root=there"),
+    ([FILES], f"data.corpus.archive={ARCHIVE}"),
+    ([NO_POSITION], "position=nope"),
+    ([T5], T5.replace("t5", "t5, place: self, share_layers: true")),  # the defaults
 ]
 OTHER = [
     ([], "training.seed=4"),
@@ -44,6 +61,8 @@ OTHER = [
     ([], COMET),
     ([COMET], "evaluation.comet_model=other"),
     ([BLEU], "evaluation.tokenize=char"),
+    ([FILES, BLEU], MOSES),
+    ([FILES], "data.corpus.test=[b]"),
 ]
 
 
@@ -53,47 +72,18 @@ def test_the_name_depends_on_what_changes_results_alone(shared, override):
     assert same == ((shared, override) in SAME)
 
 
-FILES = {"corpus": "files", "source": "en", "target": "ja"}
-FILES |= {split: ["a"] for split in ("train", "valid", "test")}
-
-
-def of_files(*overrides, **settings):
-    return parse_config({**DOCUMENT, "data": {"corpus": FILES | settings}}, overrides)
-
-
 def test_the_tokenizer_is_that_of_the_language():
-    assert how_to_score(of_files()) == how_to_score(of_files("evaluation.tokenize=ja-mecab"))
-    assert how_to_score(of_files()) != how_to_score(of_files("evaluation.tokenize=13a"))
-
-
-def test_detokenising_changes_what_validation_measures_alone():
-    moses = "evaluation.detokenize=moses"
-    assert run_key(of_files(moses)) == run_key(of_files())
-    assert run_key(of_files(BLEU, moses)) != run_key(of_files(BLEU))
-
-
-def test_a_corpus_may_move_but_not_change_its_files():
-    assert run_key(of_files(root="here")) == run_key(of_files(root="there"))
-    assert run_key(of_files(test=["b"])) != run_key(of_files())
-    archive = {"url": "https://example.org/a", "file": "a.zip", "hash": f"md5:{'0' * 32}"}
-    mirror = archive | {"url": "https://example.com/a"}
-    keys = {run_key(of_files(archive=x)) for x in (None, archive, mirror)}
-    assert len(keys) == 1
-
-
-def test_a_part_without_a_position_is_no_part():
-    nothing = {"parts": [{"kind": "none", "place": "cross", "layers": 1}]}
-    assert run_key(parse_config({**DOCUMENT, "position": nothing})) == key("position=nope")
+    ours, japanese, other = (
+        how_to_score(changed(FILES, f"evaluation.tokenize={name}"))
+        for name in ("auto", "ja-mecab", "13a")
+    )
+    assert ours == japanese != other
 
 
 OTHER_PARTS = {
-    "kind": "rotary",
-    "place": "cross",
-    "stacks": "decoder",
-    "layers": 1,
-    "options": {"num_positions": 512},
-    "share_layers": False,
-}
+    "kind": "rotary", "place": "cross", "stacks": "decoder", "layers": 1,
+    "options": {"num_positions": 512}, "share_layers": False,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Part)])
@@ -143,12 +133,6 @@ def test_a_function_of_position_ids_counts_with_its_source(tmp_path, monkeypatch
         assert name == "coupled"
         sources.append(source)
     assert sources[0] != sources[1]
-
-
-def test_a_default_that_is_written_down_changes_no_name():
-    assert key("position={parts: [{kind: t5, place: self, share_layers: true}]}") == key(
-        "position={parts: [{kind: t5}]}"
-    )
 
 
 def test_a_name_is_for_good_whatever_the_order_of_keys():
