@@ -123,18 +123,15 @@ def _watch(interval_s: float = WATCH_INTERVAL_S) -> None:
     """
     import torch
 
-    cores, num_threads = sorted(os.sched_getaffinity(0)), torch.get_num_threads()
+    num_cores, num_threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
     end: threading.Event | None = None
-    before = _busy_seconds(cores), time.monotonic()
     while True:
+        used = watch_others()
         time.sleep(interval_s)
-        now = _busy_seconds(cores), time.monotonic()
-        others = (now[0] - before[0]) / (now[1] - before[1])
-        before = now
-        wanted = others + num_threads - len(cores)
+        wanted = used() + num_threads - num_cores
         if end is None and wanted > _CROWDED:
             end = threading.Event()
-            for _ in range((len(cores) - 1) // (num_threads - 1)):
+            for _ in range((num_cores - 1) // (num_threads - 1)):
                 threading.Thread(target=_hold_team, args=(end,), daemon=True).start()
         elif end is not None and wanted < _CROWDED / 2:
             end.set()  # the end of a thread is that of its team
