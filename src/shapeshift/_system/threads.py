@@ -46,11 +46,8 @@ def environment_of_others() -> dict[str, str]:
 
 
 def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many cores this process may use: its affinity mask, and in a container its quota.
-
-    Args:
-        cgroup: where the control group (version 2) of this process is mounted.
-    """
+    """Return how many cores this process may use: its affinity mask, and in a container the quota
+    of its control group (version 2)."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         cores = len(os.sched_getaffinity(0))
     else:
@@ -63,14 +60,11 @@ def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def set_num_threads(dim: int) -> None:
-    """Give PyTorch as many threads as a model of this width can use, and no more than `num_cores`.
+    """Give PyTorch as many threads as a model of width `dim` can use, and no more than `num_cores`.
 
     Products of narrow matrices are too short to share among many threads: one thread for every 32
     numbers of the model's width, so 4 for d = 128 and 16 for d = 512. `OMP_NUM_THREADS` in the
     environment takes precedence.
-
-    Args:
-        dim: D, the width of the model.
     """
     import torch
 

@@ -23,23 +23,10 @@ from shapeshift.training.log import read_log
 
 from ..serve.untrained import write_run
 
-VALUES = [
-    0,
-    -1,
-    3,
-    10**9,
-    7.5,
-    "a",
-    "",
-    None,
-    True,
-    [],
-    {},
-    [[1]],
-    float("nan"),
-    "../x",
-    "/dev/null",
-]
+VALUES = (
+    *(0, -1, 3, 10**9, 7.5, float("nan"), None, True),
+    *("a", "", "../x", "/dev/null", [], {}, [[1]]),
+)
 
 
 @pytest.fixture(scope="module")
