@@ -139,10 +139,11 @@ def _hold_team(end: threading.Event) -> None:
     end.wait()
 
 
-def _busy_seconds(cores: list[int], stat: Path = Path("/proc/stat")) -> float:
+def _busy_seconds(cores: list[int]) -> float:
     """Return the processor time of other processes in seconds. Processes of low priority do not
     count if this one has a higher priority."""
-    times = {name: map(int, rest) for name, *rest in map(str.split, stat.read_text().splitlines())}
+    lines = map(str.split, Path("/proc/stat").read_text().splitlines())
+    times = {name: map(int, rest) for name, *rest in lines}
     total = 0
     for core in cores:
         user, nice, system, _, _, interrupts, soft_interrupts, steal, *_ = times[f"cpu{core}"]

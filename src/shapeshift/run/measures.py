@@ -158,12 +158,8 @@ class Metric:
 
 @dataclass(frozen=True)
 class Measure:
-    """A function that measures a trained run, and what it finds; see `declares`.
-
-    Attributes:
-        function: of the run and its data.
-        metrics: all that it may find; none: whatever it likes.
-    """
+    """A function of a run and its data that measures, and all metrics that it may find (none:
+    whatever it likes); see `declares`."""
 
     function: Callable[..., Sequence[Result]]
     metrics: tuple[Metric, ...] = ()
@@ -312,12 +308,10 @@ def translate_and_score(
     prepared_root: str | Path = "prepared",
     on_translate: Callable[[int, int], None] | None = None,
 ) -> Scores:
-    """Translate a split with the final model, score it, also by source length, and keep both in
-    `results/`.
+    """Translate a split with the final model of a finished run, score it, also by source length,
+    and keep both in `results/`.
 
     Args:
-        run: a finished run.
-        split: `valid` or `test`.
         prepared_root: as it was for `train`.
         on_translate: receives the number of translated sentences and of all.
     """

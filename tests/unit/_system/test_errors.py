@@ -10,13 +10,7 @@ import pytest
 
 import shapeshift
 from shapeshift._system import errors
-from shapeshift._system.errors import (
-    ShapeshiftError,
-    install_extra,
-    nearest,
-    out_of_memory,
-    reason,
-)
+from shapeshift._system.errors import ShapeshiftError, install_extra, nearest, out_of_memory, reason
 
 
 def test_the_message_starts_with_the_place_and_is_short() -> None:

@@ -55,12 +55,13 @@ def measure(run: Run, data: Prepared, which: str = "average") -> list[Result]:
     ]
 
 
-def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> list[Pair]:
-    """Draw joined pairs from a training store, without replacement, in the order of the store.
+def sample(store: TokenStore, num_pairs: int) -> list[Pair]:
+    """Draw the same joined pairs from a training store each time, without replacement, in the order
+    of the store.
 
     A last pair without separators, which joining had left over, is left out.
     """
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     last = len(store) - 1
     size = last + (last == 0 or any(SEP in side for side in store[last]))
     numbers = draw.choice(size, size=min(num_pairs, size), replace=False)

@@ -61,11 +61,7 @@ class Baseline:
     gpu: bool
 
     def __post_init__(self) -> None:
-        """Refuse settings that no toolkit can repeat.
-
-        Raises:
-            ShapeshiftError: the run is not the papers' baseline.
-        """
+        """Raise `ShapeshiftError` for settings that no toolkit can repeat."""
         training = self.config.training
         unlike = {
             "position=ape": self.config.position.scheme != SCHEMES["ape"],
