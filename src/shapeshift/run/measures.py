@@ -116,21 +116,20 @@ class Metric:
 
     def __post_init__(self) -> None:
         """Check what nothing else would notice before the runs are trained."""
-        names = "a tuple of names, such as ('test',)"
-        for key, fits, expected in (
-            ("better", self.better in (None, "higher", "lower"), "one of None, 'higher', 'lower'"),
-            (
-                "examples",
-                self.examples in (None, "texts", "values"),
-                "one of None, 'texts', 'values'",
-            ),
-            ("splits", isinstance(self.splits, tuple), names),
-            ("buckets", isinstance(self.buckets, tuple), names),
+        for key, known in (
+            ("better", (None, "higher", "lower")),
+            ("examples", (None, "texts", "values")),
         ):
-            if not fits:
+            if (given := getattr(self, key)) not in known:
                 raise ShapeshiftError(
-                    f"the metric {self.name!r} has {key}={getattr(self, key)!r}; expected"
-                    f" {expected}"
+                    f"the metric {self.name!r} has {key}={given!r}; expected one of"
+                    f" {', '.join(map(repr, known))}"
+                )
+        for key in ("splits", "buckets"):
+            if not isinstance(given := getattr(self, key), tuple):
+                raise ShapeshiftError(
+                    f"the metric {self.name!r} has {key}={given!r}; expected a tuple of names, such"
+                    " as ('test',)"
                 )
         if self.examples == "texts" and not self.setting:
             raise ShapeshiftError(

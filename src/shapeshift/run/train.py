@@ -249,7 +249,7 @@ def _open_run(
 
 def _left_to_average(directory: Path, trainer: Trainer) -> list[Path] | None:
     """Return the checkpoints to average into the final model, or `None` if it already exists. Raise
-    `ShapeshiftError` if one of them is damaged or was deleted. A mean of fewer is no substitute."""
+    `ShapeshiftError` if one that is due is damaged or deleted: a mean of fewer is never taken."""
     training, progress = trainer.config, trainer.progress
     updates = training.averaged_updates(training.last_update(progress))
     if training.final_weights == "best":
