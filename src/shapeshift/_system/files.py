@@ -93,11 +93,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
 
 
 def read(path: str | Path, most: int | None = MAX_DOCUMENT) -> bytes:
-    """Return the content of a regular file.
-
-    Args:
-        path: a link is followed.
-        most: the largest size in bytes; None reads any.
+    """Return the content of a regular file of up to `most` bytes, or of any size if it is None.
 
     Raises:
         OSError: see `open_regular`, or the file is larger.
@@ -194,15 +190,11 @@ def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
 
 
 def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
-    """Write a file atomically, in place of an older file or a link.
+    """Write a file of ours atomically, in place of an older file or a link; text as UTF-8. `remedy`
+    is what the user can do about an error.
 
     Its folder is made if need be. Several processes may save the same file: one of them wins. After
     an error the old file is as it was, unless only the last flush failed.
-
-    Args:
-        path: a file in a folder of ours; use `replacing` for one that the user named.
-        data: text is written as UTF-8.
-        remedy: what the user can do about an error.
     """
     content = data.encode() if isinstance(data, str) else data
     partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")

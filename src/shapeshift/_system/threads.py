@@ -46,11 +46,8 @@ def environment_of_others() -> dict[str, str]:
 
 
 def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many cores this process may use: its affinity mask, and in a container its quota.
-
-    Args:
-        cgroup: where the control group (version 2) of this process is mounted.
-    """
+    """Return how many cores this process may use: its affinity mask, and in a container the quota
+    of its control group (version 2)."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         cores = len(os.sched_getaffinity(0))
     else:
@@ -63,14 +60,11 @@ def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def set_num_threads(dim: int) -> None:
-    """Give PyTorch as many threads as a model of this width can use, and no more than `num_cores`.
+    """Give PyTorch as many threads as a model of width `dim` can use, and no more than `num_cores`.
 
     Products of narrow matrices are too short to share among many threads: one thread for every 32
     numbers of the model's width, so 4 for d = 128 and 16 for d = 512. `OMP_NUM_THREADS` in the
     environment takes precedence.
-
-    Args:
-        dim: D, the width of the model.
     """
     import torch
 
@@ -123,18 +117,15 @@ def _watch(interval_s: float = WATCH_INTERVAL_S) -> None:
     """
     import torch
 
-    cores, num_threads = sorted(os.sched_getaffinity(0)), torch.get_num_threads()
+    num_cores, num_threads = len(os.sched_getaffinity(0)), torch.get_num_threads()
     end: threading.Event | None = None
-    before = _busy_seconds(cores), time.monotonic()
     while True:
+        used = watch_others()
         time.sleep(interval_s)
-        now = _busy_seconds(cores), time.monotonic()
-        others = (now[0] - before[0]) / (now[1] - before[1])
-        before = now
-        wanted = others + num_threads - len(cores)
+        wanted = used() + num_threads - num_cores
         if end is None and wanted > _CROWDED:
             end = threading.Event()
-            for _ in range((len(cores) - 1) // (num_threads - 1)):
+            for _ in range((num_cores - 1) // (num_threads - 1)):
                 threading.Thread(target=_hold_team, args=(end,), daemon=True).start()
         elif end is not None and wanted < _CROWDED / 2:
             end.set()  # the end of a thread is that of its team
@@ -148,10 +139,11 @@ def _hold_team(end: threading.Event) -> None:
     end.wait()
 
 
-def _busy_seconds(cores: list[int], stat: Path = Path("/proc/stat")) -> float:
+def _busy_seconds(cores: list[int]) -> float:
     """Return the processor time of other processes in seconds. Processes of low priority do not
     count if this one has a higher priority."""
-    times = {name: map(int, rest) for name, *rest in map(str.split, stat.read_text().splitlines())}
+    lines = map(str.split, Path("/proc/stat").read_text().splitlines())
+    times = {name: map(int, rest) for name, *rest in lines}
     total = 0
     for core in cores:
         user, nice, system, _, _, interrupts, soft_interrupts, steal, *_ = times[f"cpu{core}"]

@@ -14,14 +14,7 @@ from pydantic import ValidationError, ValidationInfo, field_validator, model_val
 from shapeshift._system.errors import ShapeshiftError, shell_command
 from shapeshift._system.schema import Strict
 from shapeshift.config.errors import faults
-from shapeshift.config.files import (
-    Keys,
-    Layer,
-    find_config,
-    lay_over,
-    paths_from,
-    read_layers,
-)
+from shapeshift.config.files import Keys, Layer, find_config, lay_over, paths_from, read_layers
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.evaluation.config import EvaluationConfig

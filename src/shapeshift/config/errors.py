@@ -166,13 +166,8 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
 
 
 def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:
-    """Return the full key of the setting that is called `name` here or in another toolkit.
-
-    Args:
-        name: such as `beam` or `learning_rate`.
-        config: of all settings.
-        sections: that are looked through first.
-    """
+    """Return the full key of the setting that is called `name` here or in another toolkit, such as
+    `beam` or `learning_rate`; `sections` are looked through first."""
     paths = key_paths(config)
     exact = [path for path in paths if path.rpartition(".")[2] == name]
     first = [path for path in exact if path.startswith(sections)]

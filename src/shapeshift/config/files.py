@@ -117,12 +117,8 @@ class Resolved:
 
 
 def find_config(name: str | Path, folder: Path | None = None) -> Path:
-    """Return the path of a configuration: `name` itself, or a file that comes with the package.
-
-    Args:
-        name: a path, or, without folder and suffix, the name of a shipped one such as `multi30k`.
-        folder: where a path that is relative starts, if not in the current folder.
-    """
+    """Return the path of a configuration: `name` as a path, which may start in a folder, or, where
+    it has neither folder nor suffix, a file that comes with the package, such as `multi30k`."""
     path = Path(name) if folder is None else folder / name
     if Path(name).name != str(name) or path.suffix or (path.exists() and not path.is_dir()):
         return path
@@ -141,11 +137,7 @@ def read_layers(path: str | Path, extending: tuple[Path, ...] = ()) -> list[Laye
     """Read a YAML file and those it extends, the lowest first, without checking what they say.
 
     With `extends: other.yaml`, a path relative to its own folder, or `extends: multi30k`, a shipped
-    configuration, a file is laid over another one.
-
-    Args:
-        path: the file.
-        extending: the files through which it was reached.
+    configuration, a file is laid over another one. `extending` are the files that led to this one.
 
     Raises:
         ShapeshiftError: for a file that cannot be read or has no sections, or files that extend
@@ -354,13 +346,8 @@ def _check_size(setting: Setting, before: Mapping[Keys, Setting], own: Collectio
 
 
 def _check_label(result: Resolved, own: Mapping[Keys, Setting], before: str | None) -> None:
-    """Refuse a position's name that is no scheme if no parts are given that it could label.
-
-    Args:
-        result: so far.
-        own: settings of one layer.
-        before: the name that earlier layers give, or that they leave by default.
-    """
+    """Refuse a position's name that is no scheme if no parts are given that it could label, in the
+    settings of one layer over a position with the name `before`."""
     label = own.get(_LABEL)
     if label is None or not isinstance(label.value, str):
         return

@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-
-def _by_name(table: str) -> dict[str, str]:
-    """Return foreign name → our name, from lines that begin with our name."""
-    lines = (line.split() for line in table.strip().splitlines())
-    return {name: key for key, *names in lines for name in names}
-
-
 RENAMED = {
     "scales": "profiles",
     "scale": "profile",
@@ -20,7 +13,7 @@ RENAMED = {
 }
 """A key's former name → its name now, in the same section."""
 
-FOREIGN_NAMES = _by_name("""
+_OURS_AND_THEIRS = """\
 data.corpus.source src src_lang source_lang
 data.corpus.target trg tgt tgt_lang target_lang
 data.corpus.root data_path path
@@ -72,7 +65,10 @@ training.schedule.peak lr learning_rate max_lr
 training.schedule.warmup_updates warmup_steps warmup learning_rate_warmup
 training.seed random_seed
 training.validate_every eval_steps valid_steps validation_freq
-""")
+"""
+FOREIGN_NAMES = {
+    name: key for key, *names in map(str.split, _OURS_AND_THEIRS.splitlines()) for name in names
+}
 """Name elsewhere → key here."""
 
 _UPDATES = (

@@ -150,8 +150,7 @@ def read_yaml(path: Path) -> Any:
     except FileNotFoundError:
         others = [each.name for each in path.parent.glob("*.y*ml")]
         raise ShapeshiftError(f"no such file{nearest(path.name, others)}", path=path) from None
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
-    except ValueError as error:
-        raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", error)
+        raise ShapeshiftError(f"cannot be read: {why}", path=path) from error
     return parse_yaml(text, path)

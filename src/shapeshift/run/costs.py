@@ -49,12 +49,8 @@ def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Resul
     """Measure the speed of training over that of the same configuration with `position=ape` (Kiyono
     et al. 2021, Table 2): ape's time for a step over the model's own, the median over rounds of one
     step each. 1 for ape itself, by definition. The steps take the first batches of training and
-    fresh weights; the trained ones stay as they are.
-
-    Args:
-        run, data: what to measure.
-        budget_s: how long to measure; nine rounds are measured however long they take.
-    """
+    fresh weights; the trained ones stay as they are. Rounds are measured for `budget_s` seconds,
+    nine however long they take."""
     training = run.training
     lengths = data.train.source_lengths, data.train.target_lengths
     plan = plan_epoch(*lengths, training.batch, seed=training.seed, epoch=0)
@@ -128,13 +124,8 @@ def measure_step_memory(run: Run, data: Prepared) -> list[Result]:
 
 
 class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Context: counts the bytes of live tensors that operations returned. Memory that a kernel uses
-    internally is not counted.
-
-    Attributes:
-        now: alive at the moment.
-        peak: the most that were alive at a time.
-    """
+    """Context: counts the bytes of live tensors that operations returned, those alive `now` and the
+    most that were alive at a time (`peak`). Memory that a kernel uses internally is not counted."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

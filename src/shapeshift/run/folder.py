@@ -372,15 +372,15 @@ def delete(path: Path) -> None:
 def _import_kinds(directory: Path) -> None:
     """Import the kinds of the user's own, and the function of position ids, that a run names."""
     position = read_document(directory / CONFIG).get("position")
-    parts = position.get("parts") if isinstance(position, dict) else None
-    kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
-    ids = position.get("position_ids") if isinstance(position, dict) else None
-    functions = [str(ids.get("function"))] if isinstance(ids, dict) else []
+    if not isinstance(position, dict):
+        return
+    parts, ids = position.get("parts"), position.get("position_ids")
     try:
-        for kind in filter(own_modules.is_own, kinds):
-            find_kind(kind)
-        for function in filter(own_modules.is_own, functions):
-            own_modules.find(function, FUNCTION)
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict) and own_modules.is_own(part.get("kind")):
+                find_kind(part["kind"])
+        if isinstance(ids, dict) and own_modules.is_own(ids.get("function")):
+            own_modules.find(ids["function"], FUNCTION)
     except ShapeshiftError as error:
         raise ShapeshiftError(str(error), path=directory) from error
 

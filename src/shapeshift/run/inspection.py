@@ -56,12 +56,8 @@ class Inspection:
 
 
 def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
-    """Translate a sentence, and record attention, probabilities and the effect of shifts.
-
-    Args:
-        run: trained.
-        sentence: one line of the source language.
-        which: weights, see `Run.weights`.
+    """Translate one line of the source language with the weights `which` (see `Run.weights`), and
+    record attention, probabilities and the effect of shifts.
 
     Raises:
         ShapeshiftError: the sentence is empty or too long for the model, or the run is not trained.

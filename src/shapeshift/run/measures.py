@@ -28,8 +28,8 @@ from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift._system.files import refuse_link
 from shapeshift._system.hashes import hash_file, store, verify
-from shapeshift._system.own_modules import is_own
 from shapeshift._system.schema import Strict
+from shapeshift.config import Config
 from shapeshift.data.config import GrammarCorpus
 from shapeshift.data.corpora import file_ends, labels, local_corpus
 from shapeshift.data.prepared import Prepared
@@ -149,24 +149,16 @@ class Metric:
             return False
         if bucket is None:
             return not self.buckets
-        return any(map(partial(_is_like, bucket), self.buckets)) or (
-            self.by_length and bucket in lengths
-        )
-
-
-def _is_like(bucket: str, declared: str) -> bool:
-    """Return whether a bucket matches a declared one, whatever number is in its name."""
-    return bucket == declared or re.split(r"\d", bucket)[0] == re.split(r"\d", declared)[0]
+        if self.by_length and bucket in lengths:
+            return True
+        before_number, *declared = (re.split(r"\d", x)[0] for x in (bucket, *self.buckets))
+        return before_number in declared
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A function that measures a trained run, and what it finds; see `declares`.
-
-    Attributes:
-        function: of the run and its data.
-        metrics: all that it may find; none: whatever it likes.
-    """
+    """A function of a run and its data that measures, and all metrics that it may find (none:
+    whatever it likes); see `declares`."""
 
     function: Callable[..., Sequence[Result]]
     metrics: tuple[Metric, ...] = ()
@@ -243,7 +235,7 @@ def take(name: str, run: Run, data: Prepared) -> list[Result]:
     """
     measure = find_measure(name)
     results, known = measure(run, data), {metric.name: metric for metric in measure.metrics}
-    for result in results if is_own(name) and known else ():
+    for result in results if own_modules.is_own(name) and known else ():
         if result.metric not in known:
             raise ShapeshiftError(unknown(f"{name} does not declare", result.metric, known))
         metric, split = known[result.metric], (result.split or "").removesuffix(" mean")
@@ -272,11 +264,9 @@ def find_function(name: str, what: str, path: Path | None = None) -> Callable[..
 def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the measures that can run here, and for each of the others a line: what is missing,
     and how to install it."""
-    lines: dict[str, str] = {}
-    for name in names:
-        if name in OPTIONAL and (reason := find_measure(name).missing()):  # type: ignore[attr-defined]
-            lines[name] = reason
-    return [name for name in names if name not in lines], list(lines.values())
+    optional = [name for name in names if name in OPTIONAL]
+    lines = {name: find_measure(name).missing() for name in optional}  # type: ignore[attr-defined]
+    return [name for name in names if not lines.get(name)], [*filter(None, lines.values())]
 
 
 @declares(
@@ -317,12 +307,10 @@ def translate_and_score(
     prepared_root: str | Path = "prepared",
     on_translate: Callable[[int, int], None] | None = None,
 ) -> Scores:
-    """Translate a split with the final model, score it, also by source length, and keep both in
-    `results/`.
+    """Translate a split with the final model of a finished run, score it, also by source length,
+    and keep both in `results/`.
 
     Args:
-        run: a finished run.
-        split: `valid` or `test`.
         prepared_root: as it was for `train`.
         on_translate: receives the number of translated sentences and of all.
     """
@@ -381,13 +369,11 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Res
             comet_model=run.config.evaluation.comet_model,
         )
         rows += results_of(file_scores, name)
-    if not sets:
-        sets = {split: slice(None)}
-    whole = [m for m in rows if not m.bucket]  # BLEU by length is there with any metrics
-    for metric in {m.metric: None for m in whole}:
-        one = [m for m in whole if m.metric == metric and m.split in sets]
-        rows.append(mean_result(one, split))
-    return rows
+    by_metric: dict[str, list[Result]] = {}
+    for row in rows:
+        if not row.bucket and row.split in (sets or {split}):  # BLEU by length is always there
+            by_metric.setdefault(row.metric, []).append(row)
+    return [*rows, *(mean_result(alike, split) for alike in by_metric.values())]
 
 
 def mean_result(rows: Sequence[Result], split: str) -> Result:
@@ -450,6 +436,19 @@ def results_of(scores: Scores, split: str, bucket: str | None = None) -> list[Re
         )
         for bucket, score in buckets
     ]
+
+
+def bleu_of(
+    config: Config,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    split: str,
+    bucket: str | None = None,
+) -> list[Result]:
+    """Return BLEU of translations, with a run's tokenizer, as results of a split."""
+    tokenizer = config.bleu_tokenizer
+    scores = evaluate(hypotheses, references, metrics=("bleu",), tokenizer=tokenizer)
+    return results_of(scores, split, bucket)
 
 
 def files_of(data: Prepared, split: Literal["valid", "test"]) -> dict[str, slice]:

@@ -34,10 +34,6 @@ EXAMPLES = ".examples.json"
 """Ends the name of the file of the values of examples, next to the record."""
 
 
-def _of(metric: str, split: str | None) -> str:
-    return f"{metric} of {split}"
-
-
 class MeasureRecord(Strict):
     """The results of a finished measure, and how they were made.
 
@@ -67,16 +63,7 @@ class MeasureRecord(Strict):
 
 
 class RunFolder:
-    """The folder of a run; see the module.
-
-    Attributes:
-        path: of the folder.
-        run: the run's folder.
-        measures: the folder of the records.
-        start: holds the SHA-256 of the weights that training began from.
-        lock: the lock file.
-        output: what the last process at work printed.
-    """
+    """The folder of a run; its attributes are the paths of what the module says is in it."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -162,7 +149,7 @@ class RunFolder:
         path = self.record_path(record.measure, config)
         contents = {path.name: record.model_dump_json(indent=1).encode() + b"\n"}
         whole = (x for x in record.results if x.bucket is None and x.update is None)
-        if examples := {_of(x.metric, x.split): x.examples for x in whole if x.examples}:
+        if examples := {f"{x.metric} of {x.split}": x.examples for x in whole if x.examples}:
             contents[path.stem + EXAMPLES] = json.dumps(examples).encode()
         store(path.parent, contents)
 
@@ -173,11 +160,11 @@ class RunFolder:
             ShapeshiftError: they are missing or damaged.
         """
         path = self.record_path(measure, config)
-        path, remedy = path.with_name(path.stem + EXAMPLES), f"remove {path.name}, too, and it"
-        remedy += " is measured again"
+        remedy = f"remove {path.name}, too, and it is measured again"
+        path = path.with_name(path.stem + EXAMPLES)
         verify(path.parent, path.name, remedy=remedy)
         try:
-            found: list[float] = json.loads(read(path))[_of(metric, split)]
+            found: list[float] = json.loads(read(path))[f"{metric} of {split}"]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ShapeshiftError(f"no values of the examples; {remedy}", path=path) from error
         return found

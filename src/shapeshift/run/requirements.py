@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from shapeshift._system.errors import ShapeshiftError, require
@@ -24,14 +24,16 @@ from shapeshift.training import estimate
 
 def missing_requirements(config: Config, prepared: Path) -> list[str]:
     """Return a line for each missing requirement of a run: what it is for, and how to get it.
-    Called before a run begins, so that it does not fail days later.
-
-    Args:
-        config: of the run.
-        prepared: the folder of its prepared data, which need not be there.
-    """
-    lines = []
-    for check in _checks(config, prepared):
+    Called before a run begins, so that it does not fail days later; the folder of its `prepared`
+    data need not be there."""
+    corpus, lines = config.data.corpus, []
+    checks: list[Callable[[], object]] = [lambda: require_text(config)]
+    if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or folder_of(corpus).is_dir()):
+        checks.append(lambda: require(*NEEDED))
+    checks += [lambda: make_bleu(config.bleu_tokenizer), lambda: detokenizer(config)]
+    if "comet" in (*config.training.validated_metrics, *config.evaluation.metrics):
+        checks.append(lambda: comet.fetch(config.evaluation.comet_model))
+    for check in checks:
         try:
             check()
         except ShapeshiftError as error:
@@ -74,13 +76,13 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
                     f"{limit}; raise that to {length}, or cut such lines with"
                     " decoding.on_long=split"
                 )
-    faults = [
-        (_longest(data, split, side)[0] + 1 - most, split, side, most)
-        for split, side, most in read
-        if most is not None and _longest(data, split, side)[0] >= most
-    ]
+    faults = []
+    for split, side, most in read:
+        length, pair = _longest(data, split, side)
+        if most is not None and length >= most:
+            faults.append((length + 1 - most, split, side, most, pair))
     if faults:
-        more, split, side, most = max(faults)
+        more, split, side, most, pair = max(faults)
         options = "num_positions"
         if isinstance(model.source.position_ids, Randomized):
             options = "max_length and max_position of position.position_ids"
@@ -89,7 +91,7 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
             "test": "; decoding.on_long=split cuts lines of the test text",
         }
         raise ShapeshiftError(
-            f"{_longest(data, split, side)[1]} has {most + more:,} tokens, and the model has"
+            f"{pair} has {most + more:,} tokens, and the model has"
             f" positions for {most:,}; add {more} to {options}, or use a kind without a limit, such"
             f" as position=ape{also.get(split, '')}"
         )
@@ -106,13 +108,8 @@ def _longest(data: Prepared, split: Split, side: int) -> tuple[int, str]:
 
 
 def text_notices(config: Config, prepared: Path) -> list[str]:
-    """Return notices about prepared text: pairs that are left out, and problems that lower the
-    scores of good translations.
-
-    Args:
-        config: of the run.
-        prepared: the folder of its prepared data.
-    """
+    """Return notices about the text in a folder of prepared data: pairs that are left out, and
+    problems that lower the scores of good translations."""
     report = read_report(prepared)
     lines = report.notices()
     if any(UNWRITABLE in split.noticed for split in report.splits.values()):
@@ -167,14 +164,3 @@ def measure_run(config: Config) -> tuple[int, estimate.UpdateTime]:
     length = min(length for length in lengths if length is not None)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     return num_parameters, estimate.measure(model, config.training, length)
-
-
-def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
-    corpus = config.data.corpus
-    yield lambda: require_text(config)
-    if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or folder_of(corpus).is_dir()):
-        yield lambda: require(*NEEDED)
-    yield lambda: make_bleu(config.bleu_tokenizer)
-    yield lambda: detokenizer(config)
-    if "comet" in (*config.training.validated_metrics, *config.evaluation.metrics):
-        yield lambda: comet.fetch(config.evaluation.comet_model)

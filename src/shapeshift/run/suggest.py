@@ -65,13 +65,9 @@ decoding:
 
 
 def suggest_subwords(surveys: Mapping[Split, Survey], pairs: PairSource) -> SubwordsConfig:
-    """Return subword settings for a text. They leave every target unchanged, and the vocabulary has
-    room for merges besides the characters.
-
-    Args:
-        surveys: what was found in each split.
-        pairs: of the training text, see `Subwords.train`.
-    """
+    """Return subword settings for a text, given the survey of each split and the pairs of training
+    (see `Subwords.train`). They leave every target unchanged, and the vocabulary has room for
+    merges besides the characters."""
     train = surveys["train"]
     config = SubwordsConfig()
     if any(survey.num_changed for survey in surveys.values()):
@@ -95,16 +91,11 @@ def suggest(
     subwords: SubwordsConfig,
     folder: Path = Path(),
 ) -> str:
-    """Return a configuration as YAML.
+    """Return a configuration as YAML, for a file in a folder, given the survey of each split and
+    what `suggest_subwords` returns.
 
     Size, dropout and updates depend on how much training text there is, and the size on whether
     there is a GPU.
-
-    Args:
-        corpus: the text.
-        surveys: what was found in each split.
-        subwords: see `suggest_subwords`.
-        folder: of the file that it is written to.
     """
     train = surveys["train"]
     num_pairs = train.num_pairs

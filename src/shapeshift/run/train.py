@@ -98,8 +98,8 @@ def train(
     with lock:
         run, resumed = _open_run(config, data, directory, trainer, machine)
         progress = trainer.progress
-        unfinished = progress.update < config.training.last_update(progress)
-        unfinished = unfinished or trainer.validation_is_due
+        updates_left = progress.update < config.training.last_update(progress)
+        unfinished = updates_left or trainer.validation_is_due
         if parallel.is_main and started:
             observer.started(started)
         if parallel.is_main and not resumed:
@@ -116,10 +116,8 @@ def train(
             finally:
                 if log is not None:
                     log.close()
-        if parallel.is_main:
-            paths = _left_to_average(directory, trainer)
-            if paths is not None:
-                average(paths, directory / AVERAGE)
+        if parallel.is_main and (paths := _left_to_average(directory, trainer)) is not None:
+            average(paths, directory / AVERAGE)
     return run
 
 
@@ -146,14 +144,12 @@ def _make_trainer(
 
 @torch.no_grad()
 def _start_from(directory: Path, model: Transformer, config: Config, subwords: Subwords) -> str:
-    """Copy the final weights of a run into a model, and return a line that says which.
+    """Copy the final weights of a run into a model, and return a line that says which. Raise
+    `ShapeshiftError` if there is no such run, it is not finished, or its model has another shape or
+    other subwords.
 
     Weights of position representations are copied where both models have them in one shape; those
     that this model alone has stay as they are. All other weights are copied.
-
-    Raises:
-        ShapeshiftError: there is no such run, it is not finished, or its model has another shape or
-            other subwords.
     """
     run = Run(directory)
     if not (directory / AVERAGE).exists():
@@ -190,11 +186,7 @@ def _find_machine(
     training: TrainingConfig, directory: Path, local_rank: int | None
 ) -> tuple[Machine, TrainingConfig]:
     """Return the machine settings of a run, new or continued, and the training settings with `auto`
-    replaced by them.
-
-    Raises:
-        ShapeshiftError: updates are left, and this machine cannot continue with it.
-    """
+    replaced by them. Raise `ShapeshiftError` if updates are left that this machine cannot do."""
     began = Machine.read(directory) if has_begun(directory) else None
     if began is None:
         here = Machine.here(training, local_rank)
@@ -212,11 +204,7 @@ def _find_machine(
 
 def _agree(training: TrainingConfig, parallel: Parallel) -> TrainingConfig:
     """Return the settings with the main process's precision, which may differ from this process's
-    `auto`.
-
-    Raises:
-        ShapeshiftError: this process lacks it, or has another kind of device.
-    """
+    `auto`. Raise `ShapeshiftError` if this process lacks it, or has another kind of device."""
     device, names = choose_device(training.device, parallel.local_rank), ("fp32", "bf16")
     own = 2 * (device.type == "cpu") + names.index(training.precision)
     first = parallel.broadcast(own)
@@ -233,11 +221,8 @@ def _agree(training: TrainingConfig, parallel: Parallel) -> TrainingConfig:
 def _open_run(
     config: Config, data: Prepared, directory: Path, trainer: Trainer, machine: Machine
 ) -> tuple[Run, Resumed | None]:
-    """Load the last checkpoint, and write the files that a run's folder has from the start.
-
-    Raises:
-        ShapeshiftError: the folder or its checkpoints cannot be continued.
-    """
+    """Load the last checkpoint, and write the files that a run's folder has from the start. Raise
+    `ShapeshiftError` if the folder or its checkpoints cannot be continued."""
     parallel = trainer.parallel
     with parallel.main_first():
         if parallel.is_main:
@@ -263,12 +248,8 @@ def _open_run(
 
 
 def _left_to_average(directory: Path, trainer: Trainer) -> list[Path] | None:
-    """Return the checkpoints to average into the final model, or `None` if it already exists.
-
-    Raises:
-        ShapeshiftError: a checkpoint that is due is damaged or was deleted. A mean of fewer is
-            never taken instead.
-    """
+    """Return the checkpoints to average into the final model, or `None` if it already exists. Raise
+    `ShapeshiftError` if one that is due is damaged or deleted: a mean of fewer is never taken."""
     training, progress = trainer.config, trainer.progress
     updates = training.averaged_updates(training.last_update(progress))
     if training.final_weights == "best":
@@ -346,11 +327,7 @@ def _measure_validation(
 
 def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
     """Return name in the run's folder → content of the files that translating needs, and of the
-    data report.
-
-    Raises:
-        ShapeshiftError: a run that has begun there was trained on other data.
-    """
+    data report. Raise `ShapeshiftError` if a run that has begun there was trained on other data."""
     models = sorted((data.directory / SUBWORDS).iterdir())
     contents = {f"{SUBWORDS}/{path.name}": read(path, MAX_FILE) for path in models}
     contents[REPORT_OF_RUN] = read(data.directory / REPORT)

@@ -10,13 +10,7 @@ import pytest
 
 import shapeshift
 from shapeshift._system import errors
-from shapeshift._system.errors import (
-    ShapeshiftError,
-    install_extra,
-    nearest,
-    out_of_memory,
-    reason,
-)
+from shapeshift._system.errors import ShapeshiftError, install_extra, nearest, out_of_memory, reason
 
 
 def test_the_message_starts_with_the_place_and_is_short() -> None:
@@ -47,19 +41,7 @@ def test_nearest_word() -> None:
 )
 def test_a_long_reason_ends_at_a_sentence_or_a_word(message: str, shown: str) -> None:
     assert reason(Exception(message)) == shown
-
-
-def test_a_key_alone_is_no_reason() -> None:
-    assert reason(KeyError("foo")) == "KeyError: 'foo'"
-
-
-def test_an_extra_that_a_message_names_is_one_that_there_is() -> None:
-    root = Path(shapeshift.__file__).parent
-    text = "".join(path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
-    project = tomllib.loads((root.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
-    named = set(re.findall(r"(?:install_extra|require)\([\"'](\w+)[\"']", text))
-    assert named
-    assert named <= project["project"]["optional-dependencies"].keys()
+    assert reason(KeyError("foo")) == "KeyError: 'foo'"  # a key alone is no reason
 
 
 def test_an_extra_is_added_to_the_checkout_or_to_the_wheel(
@@ -72,26 +54,24 @@ def test_an_extra_is_added_to_the_checkout_or_to_the_wheel(
     assert install_extra("hf").endswith("(pip install 'shapeshift[hf]')")
 
 
-def test_an_extra_that_a_page_names_is_one_that_there_is() -> None:
+def test_an_extra_that_a_message_or_a_page_names_is_one_that_there_is() -> None:
     root = Path(shapeshift.__file__).parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"].keys()
+    source = "".join(path.read_text("utf-8") for path in (root / "src").rglob("*.py"))
+    in_messages = set(re.findall(r"(?:install_extra|require)\([\"'](\w+)[\"']", source))
+    assert set() != in_messages <= extras
     readme = (root / "README.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(\w+)`", readme.partition("other extras")[2].partition("\n\n")[0]))
     assert listed == extras - {"testbed", "dev", "browser"}
     for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md"), root / "Makefile"):
         text = page.read_text(encoding="utf-8")
-        named = ",".join(
-            re.findall(r"\.\[([\w,]+)\]'", text) + re.findall(r"[Ee]xtra `(\w+)`", text)
-        )
-        assert set(filter(None, named.split(","))) <= extras, page
+        lists = re.findall(r"\.\[([\w,]+)\]'", text) + re.findall(r"[Ee]xtra `(\w+)`", text)
+        assert {name for each in lists for name in each.split(",")} <= extras, page
 
 
-def raised(error: BaseException, cause: BaseException) -> BaseException:
-    try:
-        raise error from cause
-    except BaseException as caught:
-        return caught
+OF_A_LIBRARY = RuntimeError("of another library")
+OF_A_LIBRARY.__cause__ = MemoryError("std::bad_alloc")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +83,7 @@ def raised(error: BaseException, cause: BaseException) -> BaseException:
         RuntimeError("could not create a primitive"),
         RuntimeError("can't start new thread"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
-        raised(RuntimeError("of another library"), MemoryError("std::bad_alloc")),
+        OF_A_LIBRARY,
     ],
 )
 def test_a_lack_of_memory_is_known_whoever_says_so(error: BaseException) -> None:

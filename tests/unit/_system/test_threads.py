@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from shapeshift._system import threads
-from shapeshift._system.threads import SETTINGS, num_cores
+from shapeshift._system.threads import SETTINGS, num_cores, set_num_threads
 
 from ..cli.running import python
 
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 SOURCES = Path(__file__).resolve().parents[3] / "src"
-
-
-def run(variables: dict[str, str], code: str, *args: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if k not in (*OPENMP, *SETTINGS)}
-    env = kept | {"PYTHONPATH": str(SOURCES)} | variables
-    return python("-c", code, *args, env=env, check=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -50,59 +44,63 @@ wait_for(quiet + 2 * (cores - 1))  # teams of two: more OpenMP threads than core
 busy[0] = cores - 2
 wait_for(quiet)
 """
-    run({}, code)
+    kept = {name: value for name, value in os.environ.items() if name not in OPENMP}
+    python("-c", code, env=kept | {"PYTHONPATH": str(SOURCES)}, check=True)
 
 
-def test_a_setting_in_the_environment_is_left_alone():
-    code = """
-from shapeshift._system import threads
-threads._start_watch = lambda: print("watched")
-threads.num_cores = lambda: 2
-threads.set_num_threads(64)
-"""
+@pytest.fixture
+def torch_threads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What PyTorch is told about threads, and `watched` where idle ones are watched."""
+    told: list[object] = []
+    for name in OPENMP:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: told[-1] if told else 2)
+    monkeypatch.setattr(threads, "_start_watch", lambda: told.append("watched"))
+    return told
+
+
+WATCHED = ["watched"] * (sys.platform == "linux")
+
+
+@pytest.mark.parametrize(
+    ("cores", "dim", "expected"),
+    [(64, 32, [1]), (64, 64, [2, *WATCHED]), (3, 512, [3, *WATCHED]), (1, 512, [1])],
+)
+def test_threads_follow_the_cores_and_the_width(monkeypatch, torch_threads, cores, dim, expected):
+    monkeypatch.setattr(threads, "num_cores", lambda: cores)
+    set_num_threads(dim)
+    assert torch_threads == expected
+
+
+def test_a_setting_in_the_environment_is_left_alone(monkeypatch, torch_threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    set_num_threads(512)
+    assert torch_threads == WATCHED
     for variable in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        assert run({variable: "1000"}, code).stdout == ""
-    assert run({}, code).stdout == ("watched\n" if sys.platform == "linux" else "")
-
-
-SEEN = """
-from shapeshift._system import threads
-anew = threads.apply_settings()
-others = threads.environment_of_others()
-print(anew)
-print(*sorted(name for name in threads.SETTINGS if name in others))
-"""
+        torch_threads.clear()
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "1000")
+            set_num_threads(512)
+        assert torch_threads == []
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="not glibc")
-def test_what_is_set_for_this_process_is_not_for_other_programs():
-    for given, lines in (
-        ({}, [["True"], []]),
-        (SETTINGS, [["False"], []]),  # as after the program has started anew, and in a worker
-        ({"GLIBC_TUNABLES": ""}, [["False"], ["GLIBC_TUNABLES"]]),
-    ):
-        found = [line.split() for line in run(dict(given), SEEN).stdout.split("\n")[:2]]
-        assert found == lines
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs an affinity mask")
-def test_threads_follow_the_affinity_mask_the_width_and_the_environment():
-    code = """
-import os
-from shapeshift._system.threads import set_num_threads
-import torch
-for num_cores, dim in ((64, 32), (64, 64), (1, 512)):
-    os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:num_cores])
-    set_num_threads(dim)
-    print(torch.get_num_threads())
-"""
-
-    def threads(**variables: str) -> list[int]:
-        return [*map(int, run(variables, code).stdout.split())]
-
-    wide = min(2, len(os.sched_getaffinity(0)))
-    assert threads() == [1, wide, 1]  # a narrow model takes one of all cores
-    assert threads(OMP_NUM_THREADS="2") == [2, 2, 2]
+@pytest.mark.parametrize(
+    ("given", "anew", "for_others"),
+    [
+        ({}, True, set()),
+        (SETTINGS, False, set()),  # as after the program has started anew, and in a worker
+        ({"GLIBC_TUNABLES": ""}, False, {"GLIBC_TUNABLES"}),
+    ],
+)
+def test_what_is_set_for_this_process_is_not_for_other_programs(
+    monkeypatch, given, anew, for_others
+):
+    monkeypatch.setattr(os, "environ", dict(given))
+    assert threads.apply_settings() == anew
+    assert os.environ.keys() == SETTINGS.keys()
+    assert threads.environment_of_others().keys() == for_others
 
 
 @pytest.mark.parametrize(

@@ -165,15 +165,6 @@ OWN = sorted(set(WRITERS) - {"preparation", "output"})
 """Those that write into folders of ours; a preparation begins with a new folder."""
 
 
-def obstacle(path, kind, precious):
-    """Put something in the place of a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "link":
-        path.symlink_to(precious)
-    else:
-        os.mkfifo(path)
-
-
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 @pytest.mark.parametrize("name", OWN)
 def test_links_and_pipes_are_replaced_in_folders_of_ours(tmp_path, name, kind):
@@ -187,10 +178,10 @@ def test_links_and_pipes_are_replaced_in_folders_of_ours(tmp_path, name, kind):
     # Settings that are there are read, and not written.
     files = [x for x in files if not x.name.startswith("config") and x.name != "SHA256SUMS"]
     for file in files:
-        obstacle(hostile / file, kind, precious)
-        obstacle(hostile / file.with_name(f".partial-{file.name}"), kind, precious)
-        partial = file.with_name(f".partial-{os.getpid()}-{file.name}")
-        obstacle(hostile / partial, kind, precious)
+        (hostile / file).parent.mkdir(parents=True, exist_ok=True)
+        for before in ("", ".partial-", f".partial-{os.getpid()}-"):
+            place = hostile / file.with_name(before + file.name)
+            place.symlink_to(precious) if kind == "link" else os.mkfifo(place)
     WRITERS[name](hostile)
     assert precious.read_text() == "precious"
     for file in files:

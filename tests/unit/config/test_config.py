@@ -36,6 +36,7 @@ BASE = {
 }
 NTK = {"kind": "rotary", "scaling": "ntk", "factor": 2.0}
 XPOS = {"kind": "xpos", "stacks": "decoder"}
+ODD_HEADS = {"dim": 36, "num_heads": 4}
 
 
 def refused(document: Any, *overrides: str) -> str:
@@ -44,15 +45,6 @@ def refused(document: Any, *overrides: str) -> str:
     message = str(raised.value)
     assert "\n" not in message
     return message
-
-
-def test_the_file_is_named_for_its_own_faults_alone(tmp_path: Path) -> None:
-    (tmp_path / "good.yaml").write_text("model: {size: tiny}\n")
-    (tmp_path / "bad.yaml").write_text("model: {size: tny}\n")
-    with pytest.raises(ShapeshiftError, match=r"^training\.max_updates: expected a whole number"):
-        load_config(tmp_path / "good.yaml", ["training.max_updates=ten"])
-    with pytest.raises(ShapeshiftError, match=r"bad\.yaml:1: model\.size: .*; training\.max_upd"):
-        load_config(tmp_path / "bad.yaml", ["training.max_updates=ten"])
 
 
 def test_each_error_has_the_file_and_line_in_which_it_stands(tmp_path: Path) -> None:
@@ -86,10 +78,6 @@ def position(*parts: dict, **position_ids: object) -> dict:
 
 def called(name: str, *parts: dict) -> dict:
     return {"position": {"name": name, "parts": list(parts)}}
-
-
-def model(**settings: object) -> dict:
-    return {"model": settings}
 
 
 @pytest.mark.parametrize("name", [kind for kind in KINDS if kind not in SCHEMES])
@@ -171,27 +159,6 @@ def test_what_is_wrong_in_one_way_does_not_hide_what_is_in_another(
     assert len(set(together.split("; "))) == len(together.split("; "))
 
 
-def test_all_wrong_parts_and_a_key_given_twice_are_said() -> None:
-    message = refused({}, "position={parts: [{kind: rotari}, {kind: shaw, max_distans: 3}]}")
-    assert "unknown kind 'rotari'" in message
-    assert "no option 'max_distans'" in message
-    message = refused({}, "training.seed=1", "training.seed=2", "decoding.beam=0")
-    assert "training.seed is given twice, training.seed=1 and training.seed=2; give one" in message
-    assert "decoding.beam: " in message
-
-
-@pytest.mark.parametrize(
-    ("key", "meant", "unit"),
-    [
-        ("training.epochs", "training.max_updates", "it counts updates, not epochs"),
-        ("training.batch_size", "training.batch.max_tokens", "it counts tokens"),
-        ("training.save_interval", "training.checkpoint_every", "it counts updates, not epochs"),
-    ],
-)
-def test_advice_says_when_a_key_counts_something_else(key: str, meant: str, unit: str) -> None:
-    assert f"did you mean {meant!r}? ({unit}" in refused({}, f"{key}=20")
-
-
 def test_the_name_of_a_position_is_by_default_what_the_page_says() -> None:
     assert PositionConfig.model_fields["name"].default == parse_config({}).position.name == "ape"
     parts = {"position": {"parts": [{"kind": "alibi"}]}}
@@ -203,22 +170,26 @@ def test_all_errors_are_reported_at_once() -> None:
         {
             "modle": {},
             "model": {"dims": 4, "dropout": 1.5},
-            "position": "shappe",
+            "position": {"parts": [{"kind": "rotari"}, {"kind": "shaw", "max_distans": 3}]},
             "data": {"subwords": {"vocab_size": 1}},
             "training": {"max_updates": "many", "average_checkpoints": 3, "keep_checkpoints": 2},
             "evaluation": {"metrics": [[1]], "length_buckets": {}},
-        }
+        },
+        "training.seed=1",
+        "training.seed=2",
     )
     for problem in (
         "modle: unknown key; did you mean 'model'?",
         "model.dims: unknown key; did you mean 'model.dim'?",
         "model.dropout: expected less than 1, got 1.5",
-        "unknown scheme 'shappe'; did you mean 'shape'?",
+        "unknown kind 'rotari'",
+        "no option 'max_distans'",
         "data.subwords.vocab_size: expected 8 or more, got 1",
         "training.max_updates: expected a whole number, got 'many'",
         "training.average_checkpoints: 3 needs",
         "evaluation.metrics.0: expected 'bleu'",
         "evaluation.length_buckets: expected a list, as in [a, b], got {}",
+        "training.seed is given twice, training.seed=1 and training.seed=2; give one",
     ):
         assert message.count(problem) == 1, (problem, message)
 
@@ -234,12 +205,12 @@ def test_all_errors_are_reported_at_once() -> None:
         (position(name=["shifted"]), "PositionIds.name: .*"),
         (position(name="absolute", max_offset=3), "'absolute' has no option 'max_offset'"),
         ({"model": None}, "model: expected a section, got null"),
-        (model(dim=10, num_heads=4), "model.num_heads: dim 10 is not a multiple"),
+        ({"model": {"dim": 10, "num_heads": 4}}, "model.num_heads: dim 10 is not a multiple"),
         (
-            model(share_embeddings=True) | {"data": {"subwords": {"joint": False}}},
+            {"model": {"share_embeddings": True}, "data": {"subwords": {"joint": False}}},
             "share_embeddings needs one vocabulary",
         ),
-        (model(dim=36, num_heads=4) | {"position": "rope"}, "head_dim=9; choose .*model.dim"),
+        ({"model": ODD_HEADS, "position": "rope"}, "head_dim=9; choose .*model.dim"),
         (called("kerple", {"kind": "rotary"}), "named 'kerple', but it is rotary at self"),
         (called("none", {"kind": "rotary"}), "named 'none', .* such as none-changed"),
         (called("shifted", {"kind": "rotary"}), "named 'shifted', .*position ids absolute"),
@@ -268,7 +239,9 @@ def test_all_errors_are_reported_at_once() -> None:
         ({"position": "no_pos"}, "did you mean 'nope'?"),
         ({"position": "kerpel"}, "did you mean 'kerple'?"),
         ({"position": "shifted"}, "set position.position_ids.name=shifted"),
-        (model(zzzzz=1), "unknown key .known: "),
+        ({"model": {"zzzzz": 1}}, "unknown key .known: "),
+        ({1: 2}, "1: unknown key"),
+        ({"evaluation": {"detokenize": "moses"}}, "detokenize=moses has no effect"),
         ({"data": {"recipe": "vanila"}}, r"expected 'vanilla' or .*, got 'vanila'; did you mean"),
         ({"position": {"name": "mine", "position_ids": {"name": "shifted"}}}, "no parts are given"),
     ],
@@ -281,8 +254,8 @@ def test_one_line_names_the_setting_and_the_value(document: object, problem: str
 @pytest.mark.parametrize(
     "document",
     [
-        model(size="base") | position({**NTK, "fraction": 0.25}),
-        model(dim=36, num_heads=4) | {"position": "rpe"},
+        {"model": "base", **position({**NTK, "fraction": 0.25})},
+        {"model": ODD_HEADS, "position": "rpe"},
         position({"kind": "rotary"}, {"kind": "shaw", "add_to": "values"}, {"kind": "tupe"}),
         position({"kind": "rotary", "stacks": "encoder"}, {"kind": "skew", "stacks": "decoder"}),
         position({"kind": "rotary", "place": "cross"}, {"kind": "shaw"}),
@@ -308,18 +281,22 @@ def test_a_foreign_name_stands_for_a_key_that_there_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("override", "meant"),
     [
-        ("position.max_offset=3", "position.position_ids.max_offset"),
-        ("position.max_distance=3", "position.parts.0.max_distance"),
-        ("schedule.peak=1", "training.schedule"),
-        ("model.max_updates=8", "training.max_updates"),
-        ("training.max_update=8", "training.max_updates"),
-        ("data.corpus.num_trian=8", "data.corpus.num_train"),
-        ("dropout=0.3", "model.dropout"),
-        ("max_tokens=100", "training.batch.max_tokens"),
+        ("position.max_offset=3", "'position.position_ids.max_offset'"),
+        ("position.max_distance=3", "'position.parts.0.max_distance'"),
+        ("schedule.peak=1", "'training.schedule'"),
+        ("model.max_updates=8", "'training.max_updates'"),
+        ("training.max_update=8", "'training.max_updates'"),
+        ("data.corpus.num_trian=8", "'data.corpus.num_train'"),
+        ("dropout=0.3", "'model.dropout'"),
+        ("max_tokens=100", "'training.batch.max_tokens'"),
+        # What counts something else says so.
+        ("training.epochs=20", "'training.max_updates'? (it counts updates, not epochs"),
+        ("training.batch_size=20", "'training.batch.max_tokens'? (it counts tokens"),
+        ("training.save_interval=20", "'training.checkpoint_every'? (it counts updates, not epo"),
     ],
 )
 def test_a_wrong_key_is_answered_with_the_right_one(override: str, meant: str) -> None:
-    assert f"unknown key; did you mean '{meant}'" in refused({}, override)
+    assert f"unknown key; did you mean {meant}" in refused({}, override)
 
 
 def test_overrides_reach_into_sections_presets_and_lists() -> None:
@@ -372,6 +349,7 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
         (("data.corpus=wmt14-en-de", "data.corpus.corpus=files"), "would undo"),
         (("model=5", "model.size=tiny"), "(goes through a plain value|would undo)"),
         (("position=[a]", "position.parts=[]", "position.position_ids=shifted"), "position"),
+        (("position=rope", "position.parts=[{kind: shaw}]"), "both in one: position={name: …, pa"),
     ],
 )
 def test_overrides_that_cannot_be_are_refused_in_any_order(
@@ -436,15 +414,6 @@ def test_metrics_count_once() -> None:
     assert config.evaluation.metrics == config.training.validate_metrics == ("bleu", "chrf")
 
 
-def test_the_grammar_is_not_detokenised() -> None:
-    assert "detokenize=moses has no effect" in refused({}, "evaluation.detokenize=moses")
-
-
-def test_a_configuration_without_a_name() -> None:
-    with pytest.raises(ShapeshiftError, match="no configuration ''"):
-        load_config("")
-
-
 def test_very_large_numbers_of_training() -> None:
     assert "training.rank_timeout_s: " in refused({}, "training.rank_timeout_s=1e15")
     training = TrainingConfig(checkpoint_every=1, average_checkpoints=2)
@@ -500,21 +469,11 @@ def test_other_parts_do_not_keep_the_position_ids_of_the_scheme() -> None:
     assert ids == ["absolute", "shifted"]
 
 
-def test_a_scheme_and_parts_in_one_layer_are_refused_with_a_remedy_that_works() -> None:
-    for order in (1, -1):
-        both = ["position=rope", "position.parts=[{kind: shaw}]"][::order]
-        assert "give both in one: position={name: …, parts: […]}" in refused({}, *both)
-
-
 def test_an_empty_section_does_not_hide_where_its_values_are_from(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("model:\n  dropout: 7\n")
     with pytest.raises(ShapeshiftError, match=r"run\.yaml:2: model\.dropout"):
         load_config(path, ["model={}"])
-
-
-def test_a_key_that_is_no_text_is_an_unknown_key() -> None:
-    assert "1: unknown key" in refused({1: 2})
 
 
 def test_a_size_that_would_undo_a_width_of_the_file_is_refused_with_a_remedy(
@@ -554,26 +513,19 @@ def test_fields_that_two_choices_share_stay() -> None:
     ],
 )
 def test_what_does_not_go_with_a_choice_is_an_error_whose_remedy_works(
-    choice: str, key: str, tmp_path: Path
+    choice: str, key: str
 ) -> None:
     message = refused(BASE, choice)
     assert f"{key}: goes with name" in message
     remedy = message.rpartition("(")[2].rstrip(")")
     assert remedy == f"{key}=null"
-    config = parse_config(BASE, [choice, remedy])
-    # A file that extends follows the same rule.
-    (tmp_path / "base.yaml").write_text(yaml.safe_dump(BASE))
-    path, (*sections, last) = tmp_path / "run.yaml", key.split(".")
-    chosen: dict[str, Any] = {"name": yaml.safe_load(choice.partition("=")[2])}
-    for added in ({}, {last: None}):
-        section = chosen | added
-        for name in reversed(sections):
-            section = {name: section}
-        path.write_text(yaml.safe_dump({"extends": "base.yaml", **section}))
-        if not added:
-            with pytest.raises(ShapeshiftError, match=key):
-                load_config(path)
-    assert load_config(path) == config
+    # A file that extends another one follows the same rule.
+    first, second, last = key.split(".")
+    chosen = {"name": choice.partition("=")[2]}
+    layers = [Layer({first: {second: x}}) for x in (chosen, {**chosen, last: None})]
+    with pytest.raises(ShapeshiftError, match=key):
+        parse_layers([Layer(BASE), layers[0]])
+    assert parse_layers([Layer(BASE), layers[1]]) == parse_config(BASE, [choice, remedy])
 
 
 OVERRIDES = (
@@ -612,9 +564,9 @@ OVERRIDES = (
 )
 
 
-def _resolved(overrides: list[str]) -> Config | None:
+def _resolved(*layers: list[str]) -> Config | None:
     try:
-        return parse_config(BASE, overrides)
+        return parse_layers([Layer(BASE), *map(Layer, layers)])
     except ShapeshiftError:
         return None
 
@@ -650,20 +602,14 @@ def _check_shown(config: Config, overrides: list[str]) -> None:
 def test_orders_that_are_accepted_agree_and_everything_given_shows(
     overrides: list[str], rng: random.Random
 ) -> None:
-    config = _resolved(overrides)
-    shuffled = rng.sample(overrides, len(overrides))
-    other = _resolved(shuffled)
+    config, other = _resolved(overrides), _resolved(rng.sample(overrides, len(overrides)))
     if config is not None:
         _check_shown(config, overrides)
-        if other is not None:
-            assert other == config
+        assert other in (None, config)
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(OVERRIDES), max_size=3, unique=True), max_size=4))
 def test_the_last_layer_shows_whatever_the_others_give(layers: list[list[str]]) -> None:
-    try:
-        config = parse_layers([Layer(BASE), *map(Layer, layers)])
-    except ShapeshiftError:
-        return
-    _check_shown(config, layers[-1] if layers else [])
+    if config := _resolved(*layers):
+        _check_shown(config, layers[-1] if layers else [])

@@ -101,10 +101,7 @@ def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
     ("files", "message"),
     [
         ({"run": "extends: base.yaml"}, r"run\.yaml:1: extends: no such file '.*base\.yaml'"),
-        (
-            {"run": "extends: shrot"},
-            r"run\.yaml:1: extends: no configuration 'shrot'; did you",
-        ),
+        ({"run": "extends: shrot"}, r"run\.yaml:1: extends: no configuration 'shrot'; did you"),
         ({"run": "extends: [a, b]"}, r"run\.yaml:1: extends: expected the path of one file, got"),
         (
             {"run": "extends: a.yaml", "a": "extends: b.yaml", "b": "extends: run.yaml"},
@@ -117,8 +114,13 @@ def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
 def test_what_cannot_be_extended_is_named(files, message, tmp_path):
     with pytest.raises(ShapeshiftError, match=message):
         load_config(write(tmp_path, **files))
+
+
+def test_a_shipped_file_that_there_is_not_is_named():
     with pytest.raises(ShapeshiftError, match=r"'multi30'; did you mean 'multi30k'\?.* demo, "):
         load_config("multi30")
+    with pytest.raises(ShapeshiftError, match="no configuration ''"):
+        load_config("")
 
 
 @pytest.mark.parametrize("page", ["commands", "configuration", "positions"])

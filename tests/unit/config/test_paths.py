@@ -81,11 +81,8 @@ def test_text_is_by_default_next_to_the_file_that_names_it(monkeypatch: pytest.M
 
 
 def test_the_folder_of_a_file_is_no_root_of_another_corpus() -> None:
-    path = Path("sub/mine.yaml")
-    path.write_text(yaml.safe_dump({"data": {"corpus": FILES}}))
-    Path("sub/hub.yaml").write_text(
-        yaml.safe_dump({"extends": "mine.yaml", "data": {"corpus": {"corpus": "grammar"}}})
-    )
+    Path("sub/mine.yaml").write_text(yaml.safe_dump({"data": {"corpus": FILES}}))
+    Path("sub/hub.yaml").write_text("extends: mine.yaml\ndata: {corpus: {corpus: grammar}}")
     with pytest.raises(ShapeshiftError) as raised:
         load_config("sub/hub.yaml")
     assert "corpus.root" not in str(raised.value)
@@ -107,8 +104,7 @@ def test_paths_through_a_symbolic_link_lead_where_the_system_says(tmp_path: Path
 
 def test_a_name_that_no_folder_has_stays_a_name() -> None:
     path = Path("sub/mine.yaml")
-    hub = {**HUB, "repo": "wmt/wmt14"}
-    path.write_text(yaml.safe_dump({"data": {"corpus": hub}}))
+    path.write_text(yaml.safe_dump({"data": {"corpus": {**HUB, "repo": "wmt/wmt14"}}}))
     config = load_config(path, ["evaluation.comet_model=Unbabel/other"])
     saved = yaml.safe_load(config.to_yaml("sub"))
     for found in (config.model_dump(), saved):

@@ -93,25 +93,18 @@ def test_the_page_has_a_picture_for_each_head_and_loads_nothing(make_run):
 
 def test_charts_by_distance_of_the_decoder_end_at_the_query(make_run):
     page = inspection_page(SENTENCE, [inspect_run(make_run("position=rpe")[0], SENTENCE)])
-    encoder, decoder = (
-        page.partition(f"<h3>{kind} self-attention</h3>")[2].partition("<h3>")[0]
-        for kind in ("Encoder", "Decoder")
-    )
-    for part, origin, end in (
-        (encoder, "50.0", "to the right"),
-        (decoder, "100", "the query itself"),
+    for kind, origin, end in (
+        ("Encoder", "50.0", "to the right"),
+        ("Decoder", "100", "the query itself"),
     ):
+        part = page.partition(f"<h3>{kind} self-attention</h3>")[2].partition("<h3>")[0]
         assert f'<line x1="{origin}"' in part
         assert end in part.partition('class="scale-note"')[2]
-        (points, *_) = re.findall(r'points="([^"]+)"', part)
-        xs = [float(point.partition(",")[0]) for point in points.split()]
-        assert (xs[0], xs[-1]) == (0, 100)
-    ys = [
-        float(y)
-        for points in re.findall(r'points="([^"]+)"', decoder)
-        for y in re.findall(r",([\d.]+)", points)
-    ]
-    assert all(y < 30 for y in ys)  # nothing is empty: each distance has some attention
+        lines = re.findall(r'points="([^"]+)"', part)
+        points = [[tuple(map(float, xy.split(","))) for xy in line.split()] for line in lines]
+        assert {(line[0][0], line[-1][0]) for line in points} == {(0, 100)}
+    # Of the decoder nothing is empty: each distance has some attention.
+    assert all(y < 30 for line in points for _, y in line)
 
 
 def test_a_line_that_is_no_text_is_named(make_run):

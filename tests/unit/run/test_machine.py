@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.run import folder as run
-from shapeshift.run import machine, train
+from shapeshift.run import train
 from shapeshift.run.folder import Run
 from shapeshift.run.machine import MACHINE, Machine
 from shapeshift.run.record import RunFolder
 from shapeshift.study.launchers import InProcess
 from shapeshift.study.results import check_alike, collect
 from shapeshift.study.runner import run_all
+from shapeshift.training import precision
 from shapeshift.training.log import read_log
 from shapeshift.training.parallel import Parallel
 
@@ -25,15 +25,12 @@ GPU = Machine(device="cuda", precision="bf16", threads=1, hardware="NVIDIA H200"
 
 @pytest.fixture
 def processor(monkeypatch):
-    """dtype → this machine's `training.precision=auto` stands for it"""
+    """dtype → this machine has bf16, and its `training.precision=auto` stands for the dtype"""
+    monkeypatch.setattr(precision, "has_bf16_products", lambda: True)
 
     def choose(dtype):
-        def chosen(name, device):
-            named = {"fp32": torch.float32, "bf16": torch.bfloat16}
-            return named.get(name, dtype)
-
-        for module in (machine, run, train):
-            monkeypatch.setattr(module, "choose_precision", chosen)
+        is_bf16 = dtype == torch.bfloat16
+        monkeypatch.setattr(precision, "multiplies_bf16_faster", lambda: is_bf16)
 
     return choose
 
@@ -73,7 +70,10 @@ def test_a_run_continues_in_the_precision_it_began_with(
     assert lines[0] == lines[1]
 
 
-def test_a_run_on_another_kind_of_device_is_refused_with_ways_out(again, tmp_path, monkeypatch):
+def test_a_run_on_another_kind_of_device_is_refused_with_ways_out(
+    again, processor, tmp_path, monkeypatch
+):
+    processor(torch.float32)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     folder = tmp_path / "run"

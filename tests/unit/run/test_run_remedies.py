@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.hashes import store
 from shapeshift._system.locks import locked
-from shapeshift.run import train as lab_train
 from shapeshift.run.folder import Run
 from shapeshift.run.measures import translate_and_score
 from shapeshift.run.train import train
@@ -59,15 +59,16 @@ def test_a_vocabulary_that_is_too_large_and_a_file_name_with_a_typing_error(go, 
     assert go(f"data.subwords.vocab_size={number}").checkpoints.updates() == [2]
 
 
-def test_a_disk_without_room_for_all_checkpoints(go, monkeypatch):
+def test_a_disk_without_room_for_all_checkpoints(go, tmp_path, monkeypatch):
     many = ["training.max_updates=10", "training.checkpoint_every=1"]
     many += ["training.keep_checkpoints=5", "training.average_checkpoints=5"]
     with monkeypatch.context() as patch:
-        patch.setattr(lab_train, "free_bytes", lambda path: 0)
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
         message = refused(go, *many)
-        assert message.endswith("make room")
+        assert message.endswith("0 are free; make room")
+        assert not (tmp_path / "run" / "log.jsonl").exists()
         needed = int(re.search(r"up to ([\d,]+) bytes", message)[1].replace(",", ""))
-        patch.setattr(lab_train, "free_bytes", lambda path: needed * 7 // 8)
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=needed * 7 // 8))
         remedy = refused(go, *many).rpartition("keep fewer with ")[2].split()
         assert [each[:-1] for each in remedy] == [each[:-1] for each in many[2:]]
         assert go(*many, *remedy).checkpoints.updates()[-1] == 10

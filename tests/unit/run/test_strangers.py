@@ -23,23 +23,10 @@ from shapeshift.training.log import read_log
 
 from ..serve.untrained import write_run
 
-VALUES = [
-    0,
-    -1,
-    3,
-    10**9,
-    7.5,
-    "a",
-    "",
-    None,
-    True,
-    [],
-    {},
-    [[1]],
-    float("nan"),
-    "../x",
-    "/dev/null",
-]
+VALUES = (
+    *(0, -1, 3, 10**9, 7.5, float("nan"), None, True),
+    *("a", "", "../x", "/dev/null", [], {}, [[1]]),
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +102,12 @@ def test_no_run_of_a_stranger_ends_in_a_traceback(whole, num_cases, tmp_path):
         shutil.rmtree(folder)
     assert endings.keys() <= {"used", "refused", "out of memory", "long"}, endings
     assert endings["refused"] > num_cases / 4
+
+
+def test_parts_that_are_no_list_are_refused_in_one_line(tmp_path):
+    (tmp_path / CONFIG).write_text("position: {parts: 3}\n")
+    with pytest.raises(ShapeshiftError, match=r"position\.parts: expected a list"):
+        Run(tmp_path)
 
 
 def test_the_account_of_a_strangers_data_is_refused_in_one_line(whole, tmp_path):

@@ -17,10 +17,13 @@ CORPUS = FilesCorpus(source="en", target="de", train=["a"], valid=["b"], test=["
 
 
 @pytest.mark.parametrize("num_pairs", [200, 1_500, 12_000])
-def test_the_comment_says_how_often_training_reads_the_text(num_pairs):
+def test_the_comment_says_how_often_training_reads_the_text_and_a_filter_is_on(num_pairs):
     found = survey((f"{n} a b c d e f g", f"{n} h i j k l m n") for n in range(num_pairs))
     text = suggest(CORPUS, {"train": found}, SubwordsConfig())
-    training = parse_config(parse_yaml(text)).training
+    config = parse_config(parse_yaml(text))
+    training, filtered = config.training, config.data.filter
+    assert (filtered.max_length, filtered.max_ratio) == (1_000, 9)
+    assert filtered.drop_duplicates
     tokens = 1.4 * 8 * num_pairs
     [epochs] = re.findall(r"the training text about (\d+) times", text)
     read = training.max_updates * training.batch.max_tokens
@@ -84,10 +87,3 @@ def test_a_target_without_spaces_under_another_name_gets_its_tokenizer():
     written = suggest(CORPUS.model_copy(update={"target": "yue"}), surveys, config)
     assert "tokenize" not in written
     assert parse_config(parse_yaml(written)).bleu_tokenizer == "zh"
-
-
-def test_a_filter_is_on():
-    config, surveys, _ = suggested(["ein Satz"] * 300)
-    data = parse_config(parse_yaml(suggest(CORPUS, surveys, config))).data
-    assert (data.filter.max_length, data.filter.max_ratio) == (1_000, 9)
-    assert data.filter.drop_duplicates

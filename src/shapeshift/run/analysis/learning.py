@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.prepared import Prepared
-from shapeshift.evaluation.scores import evaluate
 from shapeshift.run.analysis import similarity, swapped_order
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import Result, results_of
+from shapeshift.run.measures import Result, bleu_of
 
 SHIFTS = (10, 40, 100, 500)
 """The largest offsets under which states are compared."""
@@ -23,12 +22,11 @@ def measure(run: Run, data: Prepared) -> list[Result]:
         ShapeshiftError: a checkpoint is missing that `training.keep_checkpoints` keeps.
     """
     rows = []
-    (sources, references), tokenizer = data.text("valid"), run.config.bleu_tokenizer
+    sources, references = data.text("valid")
     for update in _last_of_eighths(run):
         which = str(update)
         hypotheses = list(run.translator(which).translate(sources))
-        scores = evaluate(hypotheses, references, metrics=("bleu",), tokenizer=tokenizer)
-        own = results_of(scores, "valid")
+        own = bleu_of(run.config, hypotheses, references, "valid")
         for most in SHIFTS:
             offsets = (0, most // 5, most // 2, most)
             own += similarity.measure(run, data, which, offsets, f" to {most}")

@@ -19,17 +19,8 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
-from shapeshift.evaluation.scores import evaluate
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import (
-    BLEU,
-    ORIGINAL,
-    SWAPPED,
-    Result,
-    declares,
-    keep_lines,
-    results_of,
-)
+from shapeshift.run.measures import BLEU, ORIGINAL, SWAPPED, Result, bleu_of, declares, keep_lines
 
 NUM_PAIRS = 10_000
 """Size of the paper's sample."""
@@ -40,7 +31,10 @@ _SAMPLED, _MIN_SAMPLE = 45, 500
 Pair = tuple[list[int], list[int]]
 
 
-@declares(replace(BLEU, buckets=("original order", "swapped order")))
+_ORDERS = ("original order", "swapped order")
+
+
+@declares(replace(BLEU, buckets=_ORDERS))
 def measure(run: Run, data: Prepared, which: str = "average") -> list[Result]:
     """Measure BLEU of the first sentence of joined training pairs in its place and at the end
     (Kiyono et al. 2021, Table 1) on one in 45 training pairs, 500 at least and 10,000 at most;
@@ -54,20 +48,20 @@ def measure(run: Run, data: Prepared, which: str = "average") -> list[Result]:
         for name, outputs in zip((ORIGINAL, SWAPPED), both, strict=True):
             keep_lines(run.directory, name, "average", outputs)
         keep_lines(run.directory, ORIGINAL, "references", references)
-    rows: list[Result] = []
-    for name, outputs in zip(("original order", "swapped order"), both, strict=True):
-        tokenizer = run.config.bleu_tokenizer
-        scores = evaluate(outputs, references, metrics=("bleu",), tokenizer=tokenizer)
-        rows += results_of(scores, "train", name)
-    return rows
+    return [
+        row
+        for order, outputs in zip(_ORDERS, both, strict=True)
+        for row in bleu_of(run.config, outputs, references, "train", order)
+    ]
 
 
-def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> list[Pair]:
-    """Draw joined pairs from a training store, without replacement, in the order of the store.
+def sample(store: TokenStore, num_pairs: int) -> list[Pair]:
+    """Draw the same joined pairs from a training store each time, without replacement, in the order
+    of the store.
 
     A last pair without separators, which joining had left over, is left out.
     """
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     last = len(store) - 1
     size = last + (last == 0 or any(SEP in side for side in store[last]))
     numbers = draw.choice(size, size=min(num_pairs, size), replace=False)

@@ -26,18 +26,10 @@ from shapeshift.data.config import SPLITS, Split
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP, UNK
-from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.positions import SCHEMES
 from shapeshift.run.folder import Run, detokenizer
-from shapeshift.run.measures import (
-    BLEU,
-    Metric,
-    Result,
-    files_of,
-    mean_result,
-    results_of,
-)
+from shapeshift.run.measures import BLEU, Metric, Result, bleu_of, files_of, mean_result
 from shapeshift.run.record import tail
 from shapeshift.training.config import Cosine, Noam
 
@@ -69,11 +61,7 @@ class Baseline:
     gpu: bool
 
     def __post_init__(self) -> None:
-        """Refuse settings that no toolkit can repeat.
-
-        Raises:
-            ShapeshiftError: the run is not the papers' baseline.
-        """
+        """Raise `ShapeshiftError` for settings that no toolkit can repeat."""
         training = self.config.training
         unlike = {
             "position=ape": self.config.position.scheme != SCHEMES["ape"],
@@ -167,13 +155,11 @@ class Toolkit:
         lines = self.translations(baseline, split)
         hypotheses = [detokenize(text) for text in join(lines, data, split)]
         _, references = data.text(split)
-        parts = files_of(data, split) or {split: slice(None)}
-        rows = []
-        for name, part in parts.items():
-            texts = hypotheses[part], references[part]
-            tokenizer = baseline.config.bleu_tokenizer
-            scores = evaluate(*texts, metrics=("bleu",), tokenizer=tokenizer)
-            rows += results_of(scores, name, self.name)
+        rows = [
+            row
+            for name, part in (files_of(data, split) or {split: slice(None)}).items()
+            for row in bleu_of(baseline.config, hypotheses[part], references[part], name, self.name)
+        ]
         return [*rows, mean_result(rows, split)]
 
 

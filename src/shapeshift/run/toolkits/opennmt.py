@@ -10,13 +10,7 @@ import yaml
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import MAX_FILE, read, save
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
-from shapeshift.run.toolkits.baseline import (
-    SIDES,
-    TEST_SPLITS,
-    Baseline,
-    Commands,
-    Toolkit,
-)
+from shapeshift.run.toolkits.baseline import SIDES, TEST_SPLITS, Baseline, Commands, Toolkit
 
 _LONGEST = 1000
 _PROGRAMS = ("onmt_train", "onmt_average_models", "onmt_translate")
