@@ -14,7 +14,6 @@ from shapeshift.attention import BACKENDS, example, explain
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
 from shapeshift.config import parse_config
-from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES, get
 
 
@@ -32,7 +31,7 @@ def test_80_columns_cut_no_name() -> None:
 
 
 def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    show_table(Table(("x", "[bold]"), [("row", "[red]1")], ["a [note]"]))
+    show_table(("x", "[bold]"), [("row", "[red]1")], ["a [note]"])
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
 
