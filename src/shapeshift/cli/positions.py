@@ -178,9 +178,8 @@ def _describe(name: str) -> None:
             f" shapeshift.positions.get({name!r}, head_dim=64)"
         )
         return
-    numbering = POSITION_IDS[ids].build
-    if numbering.reads_tokens:
-        engines = f"; {', '.join(ENGINES)}: refused: {ids_of_tokens(numbering)}"
+    if refused := ids_of_tokens(scheme):
+        engines = f"; {', '.join(ENGINES)}: refused: {refused}"
     else:
         engines = "".join(
             f", {engine}" if said == EXACT and engine != ENGINES[-1] else f"; {engine}: {said}"

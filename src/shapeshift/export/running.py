@@ -86,14 +86,10 @@ class OnnxRunner(Runner):
         super().__init__(model, config)
         self._folder = folder
 
-    def _search_batch(self, *given: Any) -> list[list[Hypothesis]]:
-        with _naming(self._folder):
-            return super()._search_batch(*given)
-
-    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
-        """As `decoding.running.Runner.score`."""
-        with _naming(self._folder):
-            return super().score(sources, targets)
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        with _naming(self._folder), super()._ready():
+            yield
 
 
 class CTranslate2Runner(Runner):
