@@ -125,21 +125,6 @@ def test_each_option_of_explain_reaches_the_call(options: str, wanted: dict[str,
         assert explain(position, **wanted) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "backend"),
-    [
-        ("rope --device cuda --train --dtype bf16", "packed"),
-        ("rpe --device cuda --train", "triton"),
-        ("rpe --device cuda --train --dropout 0.1", "reference"),
-        ("t5 --no-kernels", "reference"),
-        ("t5 --no-kernels --length 2048", "blocked"),
-        ("alibi --device cuda --length 2048", "flex"),
-    ],
-)
-def test_the_options_of_explain_change_what_serves(options: str, backend: str) -> None:
-    assert reasons(explained(*options.split())[1])[backend] == "serves"
-
-
 def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
     head, *groups = explained("less-feeding-cross-pe", "--train", "--no-kernels")
     assert head[1] == "training, on a CPU, without compiled kernels, in fp32, 64 tokens"
