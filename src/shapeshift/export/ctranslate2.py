@@ -54,16 +54,17 @@ def export(
     reason = unsupported(scheme, shape)
     if reason is not None:
         raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
+    own = _capacity(model, max_length)
     with new_folder(target) as folder:
         _write(folder, trained, max_length)
-        engine = CTranslate2Model(folder, trained.subwords)
+        engine = CTranslate2Model(folder, trained.subwords, own, torch.device("cpu"))
         parity = check(model, engine, max_length, trained.longest)
         if quantization is not None:
             folder.rename(folder.with_name("float32"))
             _write(folder, trained, max_length, quantization)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
-            support(scheme, shape), _capacity(model, max_length), parity,
+            support(scheme, shape), own, parity,
             trained.weights_sha256, quantization, trained.checkpoint,
         )  # fmt: skip
         report.save(folder, trained.subword_models)
@@ -73,8 +74,8 @@ def export(
 class CTranslate2Model:
     """An exported model as CTranslate2 opens it, for ids instead of pieces; a `parity.Engine`."""
 
-    def __init__(self, folder: Path, subwords: Subwords, device: torch.device | str = "cpu"):
-        device = torch.device(device)
+    def __init__(self, folder: Path, subwords: Subwords, capacity: Capacity, device: torch.device):
+        self.capacity = capacity
         self._translator = require("ctranslate2", "ctranslate2").Translator(
             str(folder),
             device=device.type,
