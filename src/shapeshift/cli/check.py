@@ -9,6 +9,7 @@ import typer
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli.models import load_model
+from shapeshift.cli.output import show, show_table
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,8 +29,7 @@ def check(
         Literal["absolute", "relative", "none"] | None,
         typer.Option(
             help="Positions that the model claims; relative: adding a number to all positions"
-            " changes nothing.  [default: what its modules say]",
-            show_default=False,
+            " changes nothing.  [default: what its modules say]"
         ),
     ] = None,
     max_length: Annotated[
@@ -50,7 +50,6 @@ def check(
             help="Find the smallest input for which another model with the same weights gives other"
             " logits, and which positions differ. One of the two may be a file of GGUF or ONNX, or"
             " a folder for ONNX or CTranslate2.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -71,8 +70,6 @@ def check(
     Example: shapeshift check gpt2
     """
     from shapeshift.check import check as check_model
-    from shapeshift.cli.output import show, show_table
-    from shapeshift.evaluation.tables import Table
 
     if against is not None:
         if positions is not None or declared:
@@ -98,7 +95,7 @@ def check(
             findings += check_exports(run)
     rows = [(each.property, each.side, each.outcome, each.detail) for each in findings]
     header = ("property", "side", "outcome", "closest or smallest case")
-    show_table(Table(header, rows), numbers=False)
+    show_table(header, rows, numbers=False)
     failures = [finding for finding in findings if finding.outcome == "FAIL"]
     for finding in failures:
         for ids in finding.ids:
@@ -111,8 +108,6 @@ def _show_partings(model: str, other: str, max_length: int) -> None:
     """Print where two models part; exit with 1 if they do."""
     from shapeshift.check import against, open_engine
     from shapeshift.check.engines import Engine
-    from shapeshift.cli.output import show, show_table
-    from shapeshift.evaluation.tables import Table
 
     loaded = [open_engine(name, max_length) or load_model(name)[0] for name in (model, other)]
     partings = against(loaded[0], loaded[1], max_length=max_length)
@@ -136,7 +131,7 @@ def _show_partings(model: str, other: str, max_length: int) -> None:
             continue
         if width == 3:
             show(f"only {columns[0]} can be measured; one of its positions may be the reason:")
-        show_table(Table(("property", "layers", *columns), rows), numbers=False)
+        show_table(("property", "layers", *columns), rows, numbers=False)
     if partings:
         raise typer.Exit(1)
     show(f"no difference in sequences of up to {max_length} tokens, or of all that the models take")
@@ -146,14 +141,10 @@ def _show_declared(model: nn.Module) -> None:
     """Print what a model does with positions; exit with 1 if its configuration says otherwise, or
     nothing was measured."""
     from shapeshift.check import declared
-    from shapeshift.cli.output import show_table
-    from shapeshift.evaluation.tables import Table
 
     readings = declared(model)
     rows = [(x.property, x.where(), x.measured, x.declared, x.outcome) for x in readings]
-    show_table(
-        Table(("property", "layers", "measured", "declared", "outcome"), rows), numbers=False
-    )
+    show_table(("property", "layers", "measured", "declared", "outcome"), rows, numbers=False)
     if any(reading.outcome == "DIFFERS" for reading in readings):
         raise typer.Exit(1)
     if all(reading.outcome == "not measured" for reading in readings):

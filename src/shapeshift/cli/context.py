@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli.models import load_model
 from shapeshift.cli.options import read_text
+from shapeshift.cli.output import notice, show, show_table
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from shapeshift.check.context import Encode, Extension
-    from shapeshift.evaluation.tables import Table
 
 
 def context(
@@ -37,10 +38,7 @@ def context(
     ] = "linear,ntk,dynamic,yarn,longrope,llama3,drope",
     length: Annotated[
         int | None,
-        typer.Option(
-            help="Tokens of the longest sequence.  [default: 4 times the trained length]",
-            show_default=False,
-        ),
+        typer.Option(help="Tokens of the longest sequence.  [default: 4 times the trained length]"),
     ] = None,
     text: Annotated[
         str | None,
@@ -48,7 +46,6 @@ def context(
             metavar="FILE",
             help="Text for the perplexity; token ids for a model without a tokenizer; - reads"
             " standard input.",
-            show_default=False,
         ),
     ] = None,
     windows: Annotated[
@@ -66,7 +63,6 @@ def context(
         typer.Option(
             metavar="FOLDER",
             help="Write context.csv, context.json and a figure of the perplexity there.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -80,9 +76,7 @@ def context(
 
     Example: shapeshift context HuggingFaceTB/SmolLM2-135M --method yarn,ntk --text book.txt
     """
-    from shapeshift._system.errors import ShapeshiftError
     from shapeshift.check.context import context as measure
-    from shapeshift.cli.output import notice, show_table
     from shapeshift.training.precision import choose_device
 
     loaded, run = load_model(model)
@@ -106,7 +100,7 @@ def context(
     ):
         notice(f"{row.method}: {row.refused or 'measured'}")
         rows.append(row)
-    show_table(_table(rows, tokens, text))
+    _show(rows, tokens, text)
     if output is not None:
         _write(output, rows, model, text)
     if any(row.refused for row in rows):
@@ -115,7 +109,6 @@ def context(
 
 def _methods(given: str) -> tuple[list[str], dict[str, Any]]:
     """Return the names of methods, and the `rope_parameters` of those that are files."""
-    from shapeshift._system.errors import ShapeshiftError
     from shapeshift.config.yaml_file import parse_yaml
 
     names, own = [], {}
@@ -159,8 +152,6 @@ def _ids(name: str, encode: Encode | None, model: nn.Module) -> Tensor:
     """Return the ids of a text."""
     import torch
 
-    from shapeshift._system.errors import ShapeshiftError
-
     path, lines = read_text(name)
     text = "\n".join(lines)
     if encode is not None:
@@ -177,11 +168,11 @@ def _ids(name: str, encode: Encode | None, model: nn.Module) -> Tensor:
     return torch.tensor([int(word) for word in words])
 
 
-def _table(rows: Sequence[Extension], tokens: str, text: str | None) -> Table:
-    """Return a row for each method."""
+def _show(rows: Sequence[Extension], tokens: str, text: str | None) -> None:
+    """Print a table with a row for each method."""
     from statistics import fmean
 
-    from shapeshift.evaluation.tables import NO_VALUE, Table
+    from shapeshift.evaluation.tables import NO_VALUE
 
     first = rows[0]
     sizes = list(dict.fromkeys(size for size, _, _ in first.passkey))
@@ -210,7 +201,7 @@ def _table(rows: Sequence[Extension], tokens: str, text: str | None) -> Table:
     if any(row.method == "drope" and not row.refused for row in rows):
         notes.append("drope: without the further training that it needs")
     notes += [f"{row.method}: not applied: {row.refused}" for row in rows if row.refused]
-    return Table(header, lines, notes)
+    show_table(header, lines, notes)
 
 
 def _write(folder: Path, rows: Sequence[Extension], model: str, text: str | None) -> None:
@@ -219,7 +210,6 @@ def _write(folder: Path, rows: Sequence[Extension], model: str, text: str | None
 
     from shapeshift import __version__
     from shapeshift._system.files import save
-    from shapeshift.cli.output import show
     from shapeshift.study.figures import Line, Panel, draw_lines
     from shapeshift.study.figures import save as save_figure
     from shapeshift.study.results import csv_text

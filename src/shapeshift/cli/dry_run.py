@@ -27,7 +27,6 @@ def show_estimates(runs: Collection[PlannedRun]) -> None:
     """Print the estimated cost of runs, and missing text. Runs of equal cost are measured once;
     nothing is downloaded or trained."""
     from shapeshift._system.threads import num_cores, set_num_threads
-    from shapeshift.evaluation.tables import Table
     from shapeshift.run.requirements import measure_run, require_text
     from shapeshift.study.grid import distinct
     from shapeshift.training.estimate import disk_bytes
@@ -65,7 +64,7 @@ def show_estimates(runs: Collection[PlannedRun]) -> None:
             f"; other programs used {others:.1f} of {num_cores()} cores: the first number is"
             " without them, the second one if they go on"
         )
-    show_table(Table(("run", "parameters", "updates", "an update", "time", "disk"), rows, [note]))
+    show_table(("run", "parameters", "updates", "an update", "time", "disk"), rows, [note])
     missing = []
     for planned in runs:
         try:

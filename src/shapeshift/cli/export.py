@@ -8,16 +8,15 @@ from typing import Annotated, Literal
 import typer
 
 from shapeshift.cli.options import Checkpoint, TrainedRun, open_run, usage_error
+from shapeshift.cli.output import show, show_table
 
 
 def _print_support(requested: bool) -> None:
     if not requested:
         return
-    from shapeshift.cli.output import show_table
-    from shapeshift.evaluation.tables import Table
     from shapeshift.export.support import ENGINES, table
 
-    show_table(Table(("kind", "place", *ENGINES), [*table()]), numbers=False)
+    show_table(("kind", "place", *ENGINES), [*table()], numbers=False)
     raise typer.Exit
 
 
@@ -31,16 +30,13 @@ def export(
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["int8", "int8_float32", "bfloat16", "float16"] | None,
-        typer.Option(
-            help="Type of the weights, for CTranslate2.  [default: none, fp32]", show_default=False
-        ),
+        typer.Option(help="Type of the weights, for CTranslate2.  [default: none, fp32]"),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             help="Folder to write, missing or empty.  [default: RUN/ctranslate2,"
-            " RUN/ctranslate2-int8, RUN/huggingface, RUN/onnx and so on]",
-            show_default=False,
+            " RUN/ctranslate2-int8, RUN/huggingface, RUN/onnx and so on]"
         ),
     ] = None,
     checkpoint: Checkpoint = "average",
@@ -73,8 +69,6 @@ def export(
     """
     if to != "ctranslate2" and quantization is not None:
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
-    from shapeshift.cli.output import show, show_table
-    from shapeshift.evaluation.tables import Table
     from shapeshift.export.parity import TOLERANCE
     from shapeshift.run.export import export_run
 
@@ -101,6 +95,6 @@ def export(
     show(
         f"{report.engine}, {len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
     )
-    show_table(Table(("largest difference from the trained model", "found", "allowed"), rows))
+    show_table(("largest difference from the trained model", "found", "allowed"), rows)
     show(f"positions are {report.positions}; opened by {report.opened_by}")
     show(target)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from shapeshift.cli.output import show
+
 
 def import_(
     model: Annotated[
@@ -15,12 +17,10 @@ def import_(
     ],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder to write, missing or empty.")],
     source: Annotated[
-        str | None,
-        typer.Option(help="Source language.  [default: from the tokenizer]", show_default=False),
+        str | None, typer.Option(help="Source language.  [default: from the tokenizer]")
     ] = None,
     target: Annotated[
-        str | None,
-        typer.Option(help="Target language.  [default: from the tokenizer]", show_default=False),
+        str | None, typer.Option(help="Target language.  [default: from the tokenizer]")
     ] = None,
 ) -> None:
     """Import a MarianMT model, such as one of OPUS-MT, as a run.
@@ -31,7 +31,6 @@ def import_(
 
     Example: shapeshift import Helsinki-NLP/opus-mt-en-de runs/opus --source en --target de
     """
-    from shapeshift.cli.output import show
     from shapeshift.run.imported import import_marian
 
     imported = import_marian(model, run, source, target)

@@ -16,7 +16,6 @@ from shapeshift.cli.output import show, show_table, write
 if TYPE_CHECKING:
     from shapeshift.data.config import FilesCorpus, Split
     from shapeshift.data.survey import Survey
-    from shapeshift.evaluation.tables import Table
 
 Text = list[Path] | None
 
@@ -37,7 +36,7 @@ def init(
             help="Training text: data/train stands for data/train.en and data/train.de, plain or"
             " with the ending .gz. An archive with such files, as from OPUS (.zip, .tar.gz), is"
             " unpacked, and a file of both languages (.tsv, .tmx, also with .gz) is taken apart."
-            " May be given several times, like the next two options.",
+            " May be given several times, like the next two options."
         ),
     ] = None,
     valid: Annotated[Text, typer.Option(help="Validation text, in the same form.")] = None,
@@ -45,7 +44,7 @@ def init(
         Text,
         typer.Option(
             help="Test text. [default: without --valid and --test, both are taken out of the"
-            " training text]",
+            " training text]"
         ),
     ] = None,
     output: Annotated[Path, typer.Option(help="The configuration to write.")] = Path("mine.yaml"),
@@ -100,7 +99,7 @@ def init(
         corpus = hold_out(corpus, folder)
         show(f"validation and test text were taken out of the training text: {folder}/")
     surveys = survey_corpus(corpus)
-    show_table(_table(surveys, corpus))
+    _show_counts(surveys, corpus)
     show(f"the first pair of {corpus.train[0]}:")
     for language, line in zip(languages, next(read_split(corpus, "train")), strict=True):
         show(f"  {language}: {line[:MAX_SHOWN]}")
@@ -166,11 +165,10 @@ def _ask(option: str, question: str, default: str | None = None) -> str:
     return answer
 
 
-def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
+def _show_counts(surveys: dict[Split, Survey], corpus: FilesCorpus) -> None:
     import numpy as np
 
     from shapeshift.data.scripts import script
-    from shapeshift.evaluation.tables import Table
 
     def lengths(words: Sequence[int]) -> str:
         if not len(words):
@@ -189,4 +187,4 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
     sides = zip(*surveys["train"].sample, strict=True)
     if {script(lines) for lines in sides} & {"han", "kana", "southern"}:
         note += "; of text without spaces, each character counts as one"
-    return Table(("", *surveys), rows, [note])
+    show_table(("", *surveys), rows, [note])

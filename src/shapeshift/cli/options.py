@@ -69,12 +69,7 @@ SHAPE_10 = "shape-10 position=shape position.position_ids.max_offset=10"
 STDIN = "-"
 """The file name that means standard input."""
 
-OF_A_TRAINED_MODEL = (
-    "decoding",
-    "evaluation.detokenize",
-    "training.device",
-    "training.precision",
-)
+OF_A_TRAINED_MODEL = ("decoding", "evaluation.detokenize", "training.device", "training.precision")
 """Settings and sections that affect how a trained model translates."""
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from shapeshift.evaluation.tables import Table
 
 
 def plain_console(**settings: Any) -> Console:
@@ -45,23 +44,29 @@ def notice(line: object, style: str | None = None) -> None:
     console().print(str(line), style=style, soft_wrap=True)
 
 
-def show_table(table: Table, *, numbers: bool = True) -> None:
+def show_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str] = (),
+    *,
+    numbers: bool = True,
+) -> None:
     """Print a table and its notes; with `numbers`, all columns except the first hold numbers. If
     there is no room, columns are folded between words."""
     from rich import box
-    from rich.table import Table as RichTable
+    from rich.table import Table
     from rich.text import Text
 
-    shown = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
-    names = " ".join([table.header[0], *(row[0] for row in table.rows)]).split()
-    for number, title in enumerate(table.header):
+    shown = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    names = " ".join([header[0], *(row[0] for row in rows)]).split()
+    for number, title in enumerate(header):
         justify: Any = "right" if numbers and number else "left"
         width = None if number else max(map(len, names), default=0)  # no name to copy is cut
         shown.add_column(Text(title), justify=justify, overflow="fold", min_width=width)
-    for row in table.rows:
+    for row in rows:
         shown.add_row(*map(Text, row))
     results_console().print(shown)
-    for line in table.notes:
+    for line in notes:
         show(line)
 
 

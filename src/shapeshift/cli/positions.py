@@ -31,11 +31,7 @@ def positions(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the golden vectors.  [default: golden]",
-            show_default=False,
-        ),
+        typer.Option(metavar="DIR", help="Folder of the golden vectors.  [default: golden]"),
     ] = None,
     explain: Annotated[
         bool,
@@ -47,11 +43,11 @@ def positions(
     ] = False,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
-        typer.Option(help="Device; a GPU need not be here.  [default: cpu]", show_default=False),
+        typer.Option(help="Device; a GPU need not be here.  [default: cpu]"),
     ] = None,
     dtype: Annotated[
         Literal["fp32", "bf16", "fp16"] | None,
-        typer.Option(help="Precision of the products.  [default: fp32]", show_default=False),
+        typer.Option(help="Precision of the products.  [default: fp32]"),
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="In training, with gradients.")] = False,
     decode: Annotated[
@@ -61,14 +57,10 @@ def positions(
         bool, typer.Option("--compiled", help="In a model that torch.compile compiles.")
     ] = False,
     dropout: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Dropout of attention.  [default: 0]", show_default=False),
+        float | None, typer.Option(min=0, max=1, help="Dropout of attention.  [default: 0]")
     ] = None,
     length: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=65536, help="Tokens of a sentence.  [default: 64]", show_default=False
-        ),
+        int | None, typer.Option(min=1, max=65536, help="Tokens of a sentence.  [default: 64]")
     ] = None,
     no_kernels: Annotated[
         bool, typer.Option("--no-kernels", help="As on a CPU without our compiled kernels.")
@@ -121,7 +113,6 @@ def _flag(option: str) -> str:
 
 def _list() -> None:
     """Print the schemes, the kinds and the position ids."""
-    from shapeshift.evaluation.tables import Table
     from shapeshift.model import catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES
     from shapeshift.positions.registry import find_kind, kind_names
@@ -145,7 +136,7 @@ def _list() -> None:
         (("kind", "what it does", "places (parameters)", "source"), kinds),
         (("position ids", "what they are", "source"), position_ids),
     ):
-        show_table(Table(header, rows), numbers=False)
+        show_table(header, rows, numbers=False)
     show("shapeshift positions NAME describes one, with its options")
 
 
@@ -187,9 +178,8 @@ def _describe(name: str) -> None:
             f" shapeshift.positions.get({name!r}, head_dim=64)"
         )
         return
-    numbering = POSITION_IDS[ids].build
-    if numbering.reads_tokens:
-        engines = f"; {', '.join(ENGINES)}: refused: {ids_of_tokens(numbering)}"
+    if refused := ids_of_tokens(scheme):
+        engines = f"; {', '.join(ENGINES)}: refused: {refused}"
     else:
         engines = "".join(
             f", {engine}" if said == EXACT and engine != ENGINES[-1] else f"; {engine}: {said}"

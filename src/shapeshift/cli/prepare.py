@@ -7,9 +7,7 @@ from shapeshift.cli.output import notice, show, show_table
 
 
 def prepare(
-    config: ConfigFile,
-    overrides: Overrides = None,
-    prepared: PreparedRoot = PREPARED_ROOT,
+    config: ConfigFile, overrides: Overrides = None, prepared: PreparedRoot = PREPARED_ROOT
 ) -> None:
     """Turn parallel text into subwords and a token store.
 
@@ -19,7 +17,6 @@ def prepare(
     from shapeshift.cli.progress import Display
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
-    from shapeshift.evaluation.tables import Table
     from shapeshift.run.folder import prepared_directory
     from shapeshift.run.requirements import text_notices
 
@@ -35,7 +32,7 @@ def prepare(
         spans = (f"{side.min} to {side.max}, mean {side.mean:.1f}" for side in sides)
         rows.append((name, *counts, *spans))
     header = ("split", "read", "kept", "dropped", "sequences", "source length", "target length")
-    show_table(Table(header, rows), numbers=False)
+    show_table(header, rows, numbers=False)
     for line in text_notices(settings, directory):
         notice(line)
     show(directory)

@@ -109,9 +109,6 @@ class TrainingDisplay(Observer):
     """Shows a run's updates, loss and speed; prints a line for each validation.
 
     Args:
-        display: shows the bars.
-        name: of the run.
-        max_updates: of the run.
         estimate: seconds that were announced for the run, at least and at most; corrected once,
             after `CORRECT_AFTER_S`, if the first updates tell otherwise.
     """
@@ -181,12 +178,8 @@ class TrainingDisplay(Observer):
 
 
 class GridDisplay:
-    """Shows the runs of a grid: a bar for each running run and one for all runs, and a line when
-    a run starts another measure or ends.
-
-    Args:
-        display: shows the bars.
-        runs: runs of one or more grids; if several share a folder, the first is named.
+    """Shows the runs of one or more grids: a bar for each running run and one for all runs, and a
+    line when a run starts another measure or ends. If several share a folder, the first is named.
     """
 
     def __init__(self, display: Display, runs: Sequence[PlannedRun]):

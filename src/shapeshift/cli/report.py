@@ -15,8 +15,7 @@ def report(
         Path, typer.Argument(metavar="[DIR]", help="The folder that reproduce or compare wrote to.")
     ] = Path("reproduced"),
     output: Annotated[
-        Path | None,
-        typer.Option(help="File of the page. [default: DIR/report.html]"),
+        Path | None, typer.Option(help="File of the page. [default: DIR/report.html]")
     ] = None,
 ) -> None:
     """Write all results of reproduce or compare as one HTML page.

@@ -37,7 +37,7 @@ def reproduce(
         str | None,
         typer.Option(
             help="Profile of the runs: tiny, medium, small or paper, or a profile of your own grid."
-            " [default: tiny, or the only profile of the grid]",
+            " [default: tiny, or the only profile of the grid]"
         ),
     ] = None,
     grid: Annotated[
@@ -60,8 +60,7 @@ def reproduce(
         ),
     ] = None,
     seed: Annotated[
-        list[int] | None,
-        typer.Option(help="Only run these seeds. [default: those of the grid]"),
+        list[int] | None, typer.Option(help="Only run these seeds. [default: those of the grid]")
     ] = None,
     run: Annotated[
         bool, typer.Option(help="Train missing runs; --no-run only writes finished results.")
@@ -154,7 +153,7 @@ EVERY = "all"
 
 
 def _list_claims(target: str | None, profile: str) -> None:
-    from shapeshift.evaluation.tables import NO_VALUE, Table
+    from shapeshift.evaluation.tables import NO_VALUE
     from shapeshift.study.catalogue import PAPERS, find_studies
     from shapeshift.study.power import detectable, plan_tests
 
@@ -176,7 +175,7 @@ def _list_claims(target: str | None, profile: str) -> None:
                     (f"{paper.name}:{name}", claim.claim, effect, *sizes, shown(test.power), tested)
                 )
     header = ("study", "claim", "paper", "3 seeds find", "5 seeds find", "power", "tested")
-    show_table(Table(header, rows), numbers=False)
+    show_table(header, rows, numbers=False)
     show(
         f"{profile}: three or five seeds find a difference of this size with a power of 0.8; power:"
         " with the profile's seeds, for a difference as large as the paper's"
@@ -184,7 +183,6 @@ def _list_claims(target: str | None, profile: str) -> None:
 
 
 def _list(target: str | None, profile: str, directory: Path, settings: list[str]) -> None:
-    from shapeshift.evaluation.tables import Table
     from shapeshift.study.catalogue import PAPERS, find_studies
     from shapeshift.study.planning import plan_studies
 
@@ -198,4 +196,4 @@ def _list(target: str | None, profile: str, directory: Path, settings: list[str]
             if name in progress:
                 done = "{}/{}".format(*progress[name]) if progress[name][1] else "needs none"
             rows.append((f"{paper.name}:{name}", study.spec.title, done))
-    show_table(Table(("study", "what it is", f"finished runs, {profile}"), rows), numbers=False)
+    show_table(("study", "what it is", f"finished runs, {profile}"), rows, numbers=False)

@@ -59,7 +59,8 @@ def run_plan(
             folder = plan.folder(directory) / document.study
             for table in document.tables:
                 show(f"{document.title}: {table.title}")
-                show_table(text_table(table))
+                shown = text_table(table)
+                show_table(shown.header, shown.rows, shown.notes)
                 if table.figure:
                     show(f"figure: {folder / table.name}.png")
             for finding in document.findings:

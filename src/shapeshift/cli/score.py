@@ -33,8 +33,7 @@ def score(
     metric: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME,...",
-            help="bleu, chrf, chrf++ or comet (which needs --source).",
+            metavar="NAME,...", help="bleu, chrf, chrf++ or comet (which needs --source)."
         ),
     ] = ["bleu", "chrf"],  # noqa: B006 (Typer copies it)
     tokenize: Annotated[

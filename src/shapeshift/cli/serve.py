@@ -35,9 +35,7 @@ def serve(
     timeout: Annotated[
         float,
         typer.Option(
-            min=0.1,
-            max=86_400,
-            help="Limit in seconds for a request (then 503) and for stopping.",
+            min=0.1, max=86_400, help="Limit in seconds for a request (then 503) and for stopping."
         ),
     ] = Limits.request_s,
     overrides: SetOption = None,

@@ -20,11 +20,7 @@ _PATIENCE_S = 1.0
 
 
 class SignalledError(KeyboardInterrupt):
-    """A signal has arrived; treated like Ctrl-C.
-
-    Attributes:
-        number: number of the signal.
-    """
+    """The signal `number` has arrived; treated like Ctrl-C."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -88,11 +84,8 @@ _HEARD = b"\0"
 
 
 def _end_unheard(reading_end: int) -> None:
-    """End the process at a second signal if Python does not handle it in time.
-
-    Args:
-        reading_end: of the pipe into which Python's own handler, in C, writes the numbers of
-            signals.
+    """End the process at a second signal if Python does not handle it in time. Python's own
+    handler, in C, writes the numbers of signals into the pipe.
     """
     received, unheard = 0, b""
     try:

@@ -24,8 +24,7 @@ def train(
     config: ConfigFile,
     overrides: Overrides = None,
     run: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the run. [default: runs/CONFIG-POSITION]"),
+        Path | None, typer.Option(help="Folder of the run. [default: runs/CONFIG-POSITION]")
     ] = None,
     prepared: PreparedRoot = PREPARED_ROOT,
     test: Annotated[
@@ -151,5 +150,5 @@ def _test(run: Run, prepared: Path) -> None:
             on_translate=lambda count, total: display(f"test {name}", count, total),
         )
     for table in score_tables(name, scores):
-        show_table(table)
+        show_table(table.header, table.rows, table.notes)
     notice(f"translations and scores: {run.directory / 'results'}")

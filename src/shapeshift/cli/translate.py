@@ -72,7 +72,7 @@ def translate(
             help="What to do with a line of more subwords than decoding.max_source_length, or than"
             " the model has positions for: stop with an error, translate its pieces and join them,"
             " or leave its line empty. Each such line is named on standard error."
-            "  [default: error]",
+            "  [default: error]"
         ),
     ] = None,
     overrides: SetOption = None,

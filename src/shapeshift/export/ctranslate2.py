@@ -45,9 +45,6 @@ def export(
         max_length: the most tokens of a sentence, with `</s>`, where the engine needs a table and
             the model has no limit of its own.
 
-    Returns:
-        What was exported and how the check came out.
-
     Raises:
         ShapeshiftError: CTranslate2 is not installed or cannot compute these positions exactly;
             the folder holds something; the check fails; the disk refuses.
@@ -57,34 +54,28 @@ def export(
     reason = unsupported(scheme, shape)
     if reason is not None:
         raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
-    with new_folder(target) as partial:
-        final = partial / "model"
-        _write(final, trained, max_length)
-        engine = CTranslate2Model(final, trained.subwords)
+    own = _capacity(model, max_length)
+    with new_folder(target) as folder:
+        _write(folder, trained, max_length)
+        engine = CTranslate2Model(folder, trained.subwords, own, torch.device("cpu"))
         parity = check(model, engine, max_length, trained.longest)
         if quantization is not None:
-            final.rename(partial / "float32")
-            _write(final, trained, max_length, quantization)
+            folder.rename(folder.with_name("float32"))
+            _write(folder, trained, max_length, quantization)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
-            support(scheme, shape), _capacity(model, max_length), parity,
+            support(scheme, shape), own, parity,
             trained.weights_sha256, quantization, trained.checkpoint,
         )  # fmt: skip
-        report.save(final, trained.subword_models)
+        report.save(folder, trained.subword_models)
     return report
 
 
 class CTranslate2Model:
-    """An exported model as CTranslate2 opens it, for ids instead of pieces; a `parity.Engine`.
+    """An exported model as CTranslate2 opens it, for ids instead of pieces; a `parity.Engine`."""
 
-    Args:
-        folder: of the model.
-        subwords: its subword models.
-        device: `cpu` or a GPU.
-    """
-
-    def __init__(self, folder: Path, subwords: Subwords, device: torch.device | str = "cpu"):
-        device = torch.device(device)
+    def __init__(self, folder: Path, subwords: Subwords, capacity: Capacity, device: torch.device):
+        self.capacity = capacity
         self._translator = require("ctranslate2", "ctranslate2").Translator(
             str(folder),
             device=device.type,

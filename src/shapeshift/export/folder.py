@@ -105,9 +105,8 @@ def read_report(folder: Path) -> Report:
     try:
         return TypeAdapter(Report).validate_json(read(folder / REPORT))
     except PermissionError as error:
-        raise ShapeshiftError(
-            "may not be read; fix its permissions", path=folder / REPORT
-        ) from error
+        message = "may not be read; fix its permissions"
+        raise ShapeshiftError(message, path=folder / REPORT) from error
     except (OSError, ValueError) as error:
         raise ShapeshiftError(
             f"holds no model that `shapeshift export` wrote; there are {engines(folder.parent)}; to"
@@ -118,8 +117,8 @@ def read_report(folder: Path) -> Report:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Context: yield a temporary folder to write `model/` into. At the end, the files are hashed
-    and the folder is renamed to `target`; after an error, it is deleted.
+    """Context: yield the path of a temporary folder, to be made and filled. At the end, its files
+    are hashed and it is renamed to `target`; after an error, it is deleted with what is next to it.
 
     Raises:
         ShapeshiftError: `target` is not an empty folder, or the disk refuses.
@@ -133,6 +132,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     with writing(target):
         make_directory(target.parent)
     with writing(target), partial_directory(target) as partial:
-        yield partial
-        seal(partial / "model")
-        move(partial / "model", target)
+        folder = partial / "model"
+        yield folder
+        seal(folder)
+        move(folder, target)

@@ -19,10 +19,11 @@ from torch import Tensor
 from shapeshift import __version__
 from shapeshift._system.files import save
 from shapeshift.positions import Rotary, get
-from shapeshift.positions.base import Representation
+from shapeshift.positions.registry import find_kind
 from shapeshift.positions.released import released
 
 Case = tuple[str, dict[str, Any], dict[str, Tensor]]
+"""Its name; its kind and options, to which `write` adds those with defaults; its tensors."""
 
 E, HEADS = 16, 4
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -87,6 +88,9 @@ def write(folder: Path) -> int:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for name, described, numbers in _cases():
+            parameters = find_kind(described["kind"]).options().items()
+            defaults = {option: parameter.default for option, parameter in parameters}
+            described["options"] = defaults | described["options"]
             cases.append({"name": name, **described, "tensors": [*numbers]})
             for key, tensor in numbers.items():
                 wide = tensor if tensor.dtype is torch.int64 else tensor.detach().double()
@@ -126,15 +130,8 @@ def _cases() -> Iterator[Case]:
         table = get("sinusoidal", **options).double()
         vectors = table("embed", torch.zeros(1, len(pos), E, dtype=torch.float64), pos[None])[0]
         numbers = {"positions": pos, "vectors": vectors}
-        yield f"sinusoidal-{channels}", _described("sinusoidal", table, options), numbers
-
-
-def _described(kind: str, module: Representation, options: dict[str, Any]) -> dict[str, Any]:
-    """Return a case as it is written: all options, those with defaults too."""
-    from shapeshift.positions.registry import find_kind
-
-    defaults = {name: each.default for name, each in find_kind(kind).options().items()}
-    return {"kind": kind, "options": {**defaults, **options}}
+        described = {"kind": "sinusoidal", "options": options}
+        yield f"sinusoidal-{channels}", described, numbers
 
 
 def _rotary(name: str, options: dict[str, Any], kind: str = "rotary") -> Case:
@@ -143,7 +140,7 @@ def _rotary(name: str, options: dict[str, Any], kind: str = "rotary") -> Case:
     pos = torch.tensor([p for p in POSITIONS if limit is None or p <= limit])
     if position.num_axes > 1:
         pos = torch.stack([pos.roll(axis) for axis in range(position.num_axes)], dim=-1)
-    described = _described(kind, position, options)
+    described: dict[str, Any] = {"kind": kind, "options": options}
     numbers = {"positions": pos}
     if isinstance(position, Rotary):
         numbers["theta"] = position.frequencies()
@@ -169,7 +166,7 @@ def _polar() -> Case:
     polar_q, polar_k = position("rotate", q, k, pos[None], pos[None])
     heads = {"q": q[0], "k": k[0], "q_rotated": polar_q[0], "k_rotated": polar_k[0]}
     numbers = {"positions": pos, **position.state_dict(), **heads}
-    return "pope", _described("pope", position, options), numbers
+    return "pope", {"kind": "pope", "options": options}, numbers
 
 
 def _bias(name: str, kind: str, options: dict[str, Any]) -> Case:
@@ -178,7 +175,7 @@ def _bias(name: str, kind: str, options: dict[str, Any]) -> Case:
     bias = position("bias", pos[None], pos[None], dtype=torch.float64)[0]
     weights = {key.replace(".", "_"): x for key, x in position.state_dict().items()}
     numbers = {"positions": pos, **weights, "bias": bias}
-    return name, _described(kind, position, options), numbers
+    return name, {"kind": kind, "options": options}, numbers
 
 
 def _vectors(kind: str, options: dict[str, Any]) -> Case:
@@ -190,4 +187,4 @@ def _vectors(kind: str, options: dict[str, Any]) -> Case:
     numbers["query_bias"] = position("query_bias", q, pos[None], pos[None])[0]
     if (values := position("value_bias", probs, pos[None], pos[None])) is not None:
         numbers |= {"probs": probs[0], "value_bias": values[0]}
-    return kind, _described(kind, position, options), numbers
+    return kind, {"kind": kind, "options": options}, numbers

@@ -52,12 +52,11 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
             refuses.
     """
     runtime, model = require(*NEEDED), trained.model
-    refuse_ids_of_tokens(model)
+    refuse_ids_of_tokens(trained.position.scheme)
     if reason := unsupported_by_onnx(trained.position.scheme):
         raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
     own = capacity(model)
-    with new_folder(target) as partial:
-        folder = partial / "model"
+    with new_folder(target) as folder:
         folder.mkdir()
         with evaluating(model):
             write(model, folder)

@@ -13,7 +13,6 @@ from shapeshift._system.errors import ShapeshiftError, out_of_memory, reason, sh
 from shapeshift._system.files import refuse_irregular
 from shapeshift._system.hashes import verify
 from shapeshift.data.subwords import Subwords
-from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
@@ -30,7 +29,8 @@ def open_export(
 
     Raises:
         ShapeshiftError: the folder holds no exported model, a damaged one, one for transformers, or
-            one with other subword models; the engine is not installed.
+            one with other subword models; the engine is not installed, or cannot do what
+            `config` asks for.
     """
     limits = read_report(folder).capacity
     refuse_irregular(folder)
@@ -52,10 +52,15 @@ def open_export(
             f" {export}",
             path=folder,
         )
+    if not is_onnx and config.batch_invariant:
+        raise ShapeshiftError(
+            "decoding.batch_invariant has no effect in CTranslate2; use `shapeshift translate"
+            " --engine torch`, or leave it out"
+        )
     try:
-        if not is_onnx:
-            return CTranslate2Runner(folder, limits, subwords, config, device)
-        model: Any = OnnxModel(folder, limits)
+        if is_onnx:
+            return ExportRunner(folder, OnnxModel(folder, limits), config)
+        return CTranslate2Runner(folder, CTranslate2Model(folder, subwords, limits, device), config)
     except ShapeshiftError:
         raise
     except Exception as error:  # no other class has all errors of onnxruntime
@@ -63,68 +68,36 @@ def open_export(
         raise ShapeshiftError(
             f"cannot be opened ({reason(error)}); {remedy}", path=folder
         ) from error
-    return OnnxRunner(folder, model, config)
 
 
-@contextmanager
-def _naming(folder: Path) -> Iterator[None]:
-    """Context: turn an engine's error into a `ShapeshiftError`, since an exported model may contain
-    anything."""
-    try:
-        yield
-    except ShapeshiftError:
-        raise
-    except Exception as error:
-        problem = ShapeshiftError(f"fails in its engine ({reason(error)}); {REMEDY}", path=folder)
-        raise out_of_memory(error) or problem from error
-
-
-class OnnxRunner(Runner):
-    """A model that `shapeshift export` wrote for onnxruntime, in our search."""
+class ExportRunner(Runner):
+    """A model that `shapeshift export` wrote, in our search. An error of its engine becomes a
+    `ShapeshiftError`, since an exported model may contain anything."""
 
     def __init__(self, folder: Path, model: Any, config: DecodingConfig):
         super().__init__(model, config)
         self._folder = folder
 
-    def _search_batch(self, *given: Any) -> list[list[Hypothesis]]:
-        with _naming(self._folder):
-            return super()._search_batch(*given)
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        try:
+            with super()._ready():
+                yield
+        except ShapeshiftError:
+            raise
+        except Exception as error:
+            message = f"fails in its engine ({reason(error)}); {REMEDY}"
+            raise out_of_memory(error) or ShapeshiftError(message, path=self._folder) from error
 
-    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
-        """As `decoding.running.Runner.score`."""
-        with _naming(self._folder):
-            return super().score(sources, targets)
 
-
-class CTranslate2Runner(Runner):
+class CTranslate2Runner(ExportRunner):
     """A model that `shapeshift export` wrote for CTranslate2.
 
     The engine's own beam search finds the hypotheses, which are then ranked by
     `config.length_penalty`. It differs from ours in three ways: the engine divides by n^alpha while
     it searches; it ends when it has as many hypotheses as the beam is wide; one that reaches the
     length limit is not charged for its `</s>`. Greedy search is the same.
-
-    Raises:
-        ShapeshiftError: CTranslate2 is not installed; `config.batch_invariant` is set.
     """
-
-    def __init__(
-        self,
-        folder: Path,
-        capacity: Capacity,
-        subwords: Subwords,
-        config: DecodingConfig,
-        device: torch.device | str = "cpu",
-    ):
-        if config.batch_invariant:
-            raise ShapeshiftError(
-                "decoding.batch_invariant has no effect in CTranslate2; use `shapeshift translate"
-                " --engine torch`, or leave it out"
-            )
-        model: Any = CTranslate2Model(folder, subwords, device)
-        super().__init__(model, config)
-        self.capacity = capacity
-        self._folder = folder
 
     def _search_batch(
         self, model: Any, sources: Ids, n_best: int, shape: object
@@ -132,7 +105,7 @@ class CTranslate2Runner(Runner):
         beam = self.config.beam
         limits = [self.length_limit(len(ids)) for ids in sources]
         most = max(1, max(limits) - 1)  # it does not count the `</s>`
-        with _naming(self._folder):
+        with self._ready():
             found = model.translate(
                 [list(ids) for ids in sources],
                 beam_size=beam,
@@ -150,7 +123,7 @@ class CTranslate2Runner(Runner):
     def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """As `decoding.running.Runner.score`."""
         model, most = cast(CTranslate2Model, self.model), self.config.max_tokens
-        with _naming(self._folder):
+        with self._ready():
             return model.score([*map(list, sources)], [*map(list, targets)], most)
 
     def _hypothesis(self, ids: list[int], score: float, most: int, limit: int) -> Hypothesis:

@@ -46,9 +46,6 @@ from shapeshift.positions.registry import find_kind
 OF_THE_ENGINE = Shaw, T5, ALiBi, Rotary, Representation
 """Kinds at self-attention that CTranslate2 has; others are written as one of them."""
 
-WITHOUT_OPERATOR = (PaTH,)
-"""Kinds that need an operator that ONNX does not have."""
-
 EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
 STACKS = ("encoder", "decoder")
 
@@ -56,12 +53,12 @@ STACKS = ("encoder", "decoder")
 def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     """Return why CTranslate2 cannot compute this model exactly and what works instead, None if it
     can."""
-    numbering = POSITION_IDS[scheme.position_ids.name].build
-    if numbering.reads_tokens:
-        return f"CTranslate2 does not compute {ids_of_tokens(numbering)}"
+    if refused := ids_of_tokens(scheme):
+        return f"CTranslate2 does not compute {refused}"
+    numbering = scheme.position_ids.name
+    has_gaps = POSITION_IDS[numbering].build not in (Absolute, Shifted)
+    ids = f"{numbering} position ids" if has_gaps else None
     with without_numbers():
-        has_gaps = numbering not in (Absolute, Shifted)
-        ids = f"{scheme.position_ids.name} position ids" if has_gaps else None
         for name, layers in model.depths.items():
             placed = place(scheme, Stack(name, model.dim, model.num_heads, layers))
             for what, instead in _unsupported(name, placed, ids):
@@ -72,23 +69,24 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
 def unsupported_by_onnx(scheme: Scheme) -> str | None:
     """Return why an ONNX program cannot compute a scheme and what works instead, None if it can."""
     for part in scheme.parts:
-        if issubclass(find_kind(part.kind).build, WITHOUT_OPERATOR):
+        if issubclass(find_kind(part.kind).build, PaTH):
             return f"ONNX has no operator for {part.kind}, a triangular system; use fox at self"
     return None
 
 
-def ids_of_tokens(numbering: type[Absolute]) -> str:
-    """Return what to say of position ids that no exported model computes."""
-    name = next(name for name, each in POSITION_IDS.items() if each.build is numbering)
+def ids_of_tokens(scheme: Scheme) -> str | None:
+    """Return what to say of position ids that depend on the tokens, which no exported model
+    computes; None for other position ids."""
+    name = scheme.position_ids.name
+    if not POSITION_IDS[name].build.reads_tokens:
+        return None
     return f"{name} position ids, which depend on the tokens; use absolute position ids"
 
 
-def refuse_ids_of_tokens(model: Transformer) -> None:
+def refuse_ids_of_tokens(scheme: Scheme) -> None:
     """Raise a `ShapeshiftError` if position ids depend on the tokens."""
-    if (ids := model.target.position_ids).reads_tokens:
-        raise ShapeshiftError(
-            f"this model cannot be exported exactly: it has {ids_of_tokens(type(ids))}"
-        )
+    if ids := ids_of_tokens(scheme):
+        raise ShapeshiftError(f"this model cannot be exported exactly: it has {ids}")
 
 
 def support(scheme: Scheme, model: ModelConfig) -> str:
@@ -148,13 +146,17 @@ VARIANTS = (
 
 def acting(position: Representation) -> list[Representation]:
     """Return the kinds that have an effect in an attention."""
-    return [kind for kind in position.kinds() if any(kind.acts(hook) for hook in AT_ATTENTION)]
+    return [kind for kind in position.kinds() if _hooks(kind)]
+
+
+def _hooks(kind: Representation) -> list[str]:
+    return [hook for hook in AT_ATTENTION if kind.acts(hook)]
 
 
 def reach(kind: Representation) -> int | None:
     """Return the distance k, in either direction, from which a kind's contribution is constant;
     None if it never is, or depends on more than the distance."""
-    hooks = [hook for hook in AT_ATTENTION if kind.acts(hook)]
+    hooks = _hooks(kind)
     if not hooks or not all(kind.derives(hook) for hook in hooks):
         return None
     if hooks == ["bias"]:
@@ -195,10 +197,11 @@ def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[
             elif isinstance(kind, Rotary) and kind.rope_parameters is not None:
                 yield f"{name} with rope_parameters", f"{name} with base and fraction"
             elif not _is_native(kind) and reach(kind) is None:
-                yield f"{name}{_without_limits(kind)}", _nearest(kind)
+                is_by_distance = _hooks(kind) == ["bias"] and kind.derives("bias")
+                yield name + ", which has no limits" * is_by_distance, _nearest(kind)
             elif isinstance(kind, Rotary) and kind.scaling == "yarn":
                 yield "YaRN", f"{name} with scaling: linear or ntk"
-            elif _is_by_head(kind):
+            elif any(table and table.vectors.shape[0] > 1 for table in kind.distance_vectors()):
                 yield f"{name} with a table for each head", f"{name} with per_head: false"
             elif ids is not None:
                 yield f"{name} with {ids}", "sinusoidal at embedding, or absolute position ids"
@@ -217,17 +220,6 @@ def _is_native(kind: Representation) -> bool:
     return (type(kind) is Rotary and kind.derives("rotate")) or (
         type(kind) is ALiBi and kind.derives("bias")
     )
-
-
-def _without_limits(kind: Representation) -> str:
-    """Return what a kind described by distance lacks for an export."""
-    described = [hook for hook in AT_ATTENTION if kind.acts(hook)] == ["bias"]
-    return ", which has no limits" if described and kind.derives("bias") else ""
-
-
-def _is_by_head(kind: Representation) -> bool:
-    tables = kind.distance_vectors()
-    return any(table is not None and table.vectors.shape[0] > 1 for table in tables)
 
 
 def _name(kind: Representation) -> str:

@@ -97,7 +97,6 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
     """Return the ASGI application.
 
     Args:
-        service: runs the models.
         loopback_only: refuse requests whose header `Host` does not name this machine. This protects
             against pages of other sites that resolve their own name to this server (DNS
             rebinding).
@@ -185,11 +184,6 @@ class Gate:
     """Middleware that checks every request before the application gets it: the header `Host`, the
     size of the body and the time limits. It also cancels the request if the client disconnects, and
     records the metrics.
-
-    Args:
-        app: the application.
-        service: has the limits and the metrics.
-        loopback_only: see `make_app`.
     """
 
     def __init__(self, app: ASGIApp, service: Service, loopback_only: bool):

@@ -60,10 +60,6 @@ class Server(uvicorn.Server):
     """Serves until a signal. After the first signal, the server refuses new requests and finishes
     the queue, for at most `Limits.request_s`; after a second one it ends at once.
 
-    Args:
-        service: the runs.
-        listener: from `bind`.
-
     Attributes:
         received: the first signal.
     """

@@ -129,11 +129,8 @@ class ServedRun:
 
 
 class Service:
-    """The runs, the queue of sentences in front of them, and the metrics.
-
-    Args:
-        runs: runs to serve; two runs of the same name are named by their paths.
-        limits: limits of requests.
+    """The runs, the queue of sentences in front of them, and the metrics. Two runs of the same name
+    are named by their paths.
 
     Attributes:
         draining: if True, new requests are refused.

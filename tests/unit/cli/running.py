@@ -19,12 +19,17 @@ Ended = tuple[int, str, str]
 """Exit status, standard output and standard error."""
 
 
+def program(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program on one thread; return how it ended and what it printed. The options are those
+    of `subprocess.run`."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    options = {**pipes, "env": ENVIRONMENT, "timeout": 300, **options}
+    return subprocess.run([*map(str, command)], text=True, **options)
+
+
 def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, on one thread; return how it ended and what it printed.
-    The options are those of `subprocess.run`."""
-    command = [sys.executable, *map(str, arguments)]
-    options = {"env": ENVIRONMENT, "timeout": 300, **options}
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    """Run Python in a process of its own, as `program` does."""
+    return program(sys.executable, *arguments, **options)
 
 
 def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"", terminal: bool = False) -> Ended:

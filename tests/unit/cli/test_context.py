@@ -15,23 +15,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from .running import shapeshift
 
 MAKE = """
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
-import shapeshift, torch
+from tests.unit.tiny_models import make
 
 def llama():
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1,
-        num_attention_heads=2, intermediate_size=16, max_position_embeddings=16,
-        bos_token_id=None, eos_token_id=None))
-
-def without_positions():
-    model = llama()
-    shapeshift.use_position(model, "nope")
-    return model
+    return make("LlamaForCausalLM", positions=16)
 
 def table():
-    return GPT2LMHeadModel(GPT2Config(vocab_size=60, n_positions=16, n_embd=16, n_layer=1,
-        n_head=2, bos_token_id=None, eos_token_id=None))
+    return make("GPT2LMHeadModel", positions=16)
 """
 IDS = " ".join(str(4 + n * n % 50) for n in range(130))
 
@@ -50,10 +40,12 @@ def cells(out: str) -> dict[str, list[str]]:
 
 
 def test_a_table_and_files(folder: Path) -> None:
-    (folder / "mine.json").write_text('{"rope_type": "linear", "factor": 4}')
+    for name, kind in (("mine", "rope_type"), ("old", "type")):  # as of transformers 4
+        (folder / f"{name}.json").write_text(json.dumps({kind: "linear", "factor": 4}))
+    methods = "linear,dynamic,mine.json,old.json,drope"
     code, out, err = shapeshift(
-        folder, "context", "long_models:llama", "--method", "linear,dynamic,mine.json,drope",
-        "--text", "ids.txt", "--passkeys", "1", "--output", "found",
+        folder, "context", "long_models:llama", "--method", methods, "--text", "ids.txt",
+        "--passkeys", "1", "--output", "found",
     )  # fmt: skip
     assert code == 0, err
     rows = cells(out)
@@ -61,8 +53,8 @@ def test_a_table_and_files(folder: Path) -> None:
         *("0–8", "8–16", "16–24", "24–32", "32–48", "48–64"),
         *("passkey 16", "passkey 32", "passkey 64", "cache"),
     ]
-    assert list(rows) == ["method", "unchanged", "linear", "dynamic", "mine", "drope"]
-    assert rows["mine"][:9] == rows["linear"][:9]
+    assert list(rows) == ["method", "unchanged", "linear", "dynamic", "mine", "old", "drope"]
+    assert rows["old"][:9] == rows["mine"][:9] == rows["linear"][:9]
     assert rows["linear"] != rows["unchanged"]
     assert rows["linear"][-1].startswith("same (")
     assert "trained with 16 tokens, read up to 64" in out
@@ -95,11 +87,8 @@ def test_a_folder_with_a_tokenizer(folder: Path) -> None:
         [pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Split("", "isolated")]
     )
     hf.PreTrainedTokenizerFast(tokenizer_object=bytes_).save_pretrained(folder / "model")
-    config = hf.LlamaConfig(
-        vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=400, bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
-    hf.LlamaForCausalLM(config).save_pretrained(folder / "model")
+    model = tiny_models.make("LlamaForCausalLM", positions=400, vocab_size=300)
+    model.save_pretrained(folder / "model")
     (folder / "text.txt").write_text("Ein Wort, und noch ein Wort.\n" * 30)
     options = ("--method", "ntk", "--length", "600", "--text", "text.txt", "--passkeys", "1")
     code, out, err = shapeshift(folder, "context", "model", *options)
@@ -125,18 +114,6 @@ def test_a_folder_without_a_tokenizer_reads_token_ids(folder: Path, head: str) -
     assert float(cells(out)["unchanged"][0]) > 1
 
 
-@pytest.mark.parametrize("kind", ["type", "rope_type"])
-def test_rope_parameters_in_a_file_have_the_names_of_transformers_4_or_5(
-    folder: Path, kind: str
-) -> None:
-    (folder / "mine.json").write_text(json.dumps({kind: "linear", "factor": 4}))
-    command = ("context", "long_models:llama", "--text", "ids.txt", "--passkeys", "0")
-    code, out, err = shapeshift(folder, *command, "--method", "linear,mine.json")
-    assert code == 0, err
-    rows = cells(out)
-    assert rows["mine"] == rows["linear"]
-
-
 @pytest.mark.parametrize("head", ["BertForMaskedLM", "BertLMHeadModel", "ModernBertForMaskedLM"])
 def test_a_model_that_sees_later_tokens_is_refused(folder: Path, head: str) -> None:
     tiny_models.make(head, positions=16).save_pretrained(folder / "model")
@@ -146,9 +123,8 @@ def test_a_model_that_sees_later_tokens_is_refused(folder: Path, head: str) -> N
     assert err.splitlines()[-1].startswith(message)
 
 
-@pytest.mark.parametrize("name", ["without_positions", "table"])
-def test_no_rotary_positions(folder: Path, name: str) -> None:
-    command = ("context", f"long_models:{name}", "--text", "ids.txt", "--passkeys", "0")
+def test_a_method_that_cannot_be_applied_is_a_row_and_the_status(folder: Path) -> None:
+    command = ("context", "long_models:table", "--text", "ids.txt", "--passkeys", "0")
     code, out, _ = shapeshift(folder, *command, "--method", "yarn")
     assert code == 1
     assert "yarn: not applied:" in out
@@ -156,7 +132,7 @@ def test_no_rotary_positions(folder: Path, name: str) -> None:
     rows = cells(out)
     assert set(rows["yarn"]) == {"–"}
     assert float(rows["unchanged"][0]) > 1
-    assert len(rows["unchanged"]) == (3 if name == "table" else 7)
+    assert len(rows["unchanged"]) == 3
     assert shapeshift(folder, *command, "--method", "")[0] == 0
 
 
@@ -164,8 +140,7 @@ def test_no_rotary_positions(folder: Path, name: str) -> None:
     ("arguments", "message"),
     [
         (("--method", "yarm"), "unknown method 'yarm'; did you mean 'yarn'? (known: linear, ntk"),
-        (("--length", "16"), "length=16 is not above 16"),
-        (("--text", "words.txt"), "must be token ids below 300, separated by spaces, got 'two'"),
+        (("--text", "words.txt"), "must be token ids below 60, separated by spaces, got 'two'"),
         (("--text", "none.txt"), "no such file"),
         (("--method", "words.json"), "words.json: expected rope_parameters, such as"),
         (("--device", "gpu"), "use auto, cpu, cuda"),

@@ -3,8 +3,6 @@
 import os
 import platform
 import re
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -141,8 +139,7 @@ def fake(body, **options):
         sys.argv = ["shapeshift", "fake"]
         cli.main()
         """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, **options)
+    return python("-c", textwrap.dedent(program), **options)
 
 
 TRACEBACK = r"Traceback \(most recent call last\):\n(?!.*local value).*\nRuntimeError: ours\n"
@@ -163,7 +160,7 @@ FULL = "raise OSError(28, 'No space left on device', 'some/path')"
     ],
 )
 def test_how_a_command_ends(body, status, out, err):
-    done = fake(body, stdout=subprocess.PIPE)
+    done = fake(body)
     assert (done.returncode, done.stdout) == (status, out)
     said = done.stderr.removeprefix("shapeshift: error: ")
     assert re.fullmatch(err, said, re.DOTALL), said

@@ -14,7 +14,6 @@ from shapeshift.attention import BACKENDS, example, explain
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
 from shapeshift.config import parse_config
-from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES, get
 
 
@@ -32,7 +31,7 @@ def test_80_columns_cut_no_name() -> None:
 
 
 def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    show_table(Table(("x", "[bold]"), [("row", "[red]1")], ["a [note]"]))
+    show_table(("x", "[bold]"), [("row", "[red]1")], ["a [note]"])
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
 
@@ -124,21 +123,6 @@ def test_each_option_of_explain_reaches_the_call(options: str, wanted: dict[str,
             expected.backend: "serves",
         }
         assert explain(position, **wanted) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "backend"),
-    [
-        ("rope --device cuda --train --dtype bf16", "packed"),
-        ("rpe --device cuda --train", "triton"),
-        ("rpe --device cuda --train --dropout 0.1", "reference"),
-        ("t5 --no-kernels", "reference"),
-        ("t5 --no-kernels --length 2048", "blocked"),
-        ("alibi --device cuda --length 2048", "flex"),
-    ],
-)
-def test_the_options_of_explain_change_what_serves(options: str, backend: str) -> None:
-    assert reasons(explained(*options.split())[1])[backend] == "serves"
 
 
 def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:

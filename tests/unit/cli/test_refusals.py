@@ -16,8 +16,6 @@ INIT = "init --output own.yaml --source en --target de"
 SAME = "score text/test.de text/test.de"
 
 REFUSED = [  # in text, settings and folders
-    (f"{TRAIN} training.max_updates=many", "training.max_updates: expected a whole number"),
-    (f"{TRAIN} training.device=cuda:99", "use auto or cpu"),
     (
         f"{TRAIN} position=learned position.parts.0.num_positions=20",
         "tokens, and the model has positions for 20; add 44 to num_positions",
@@ -44,7 +42,6 @@ REFUSED = [  # in text, settings and folders
     ("prepare blank.yaml", "blank.yaml: expected sections"),
     ("reproduce mine.ymal", "mine.ymal: no such file; did you mean 'mine.yaml'?"),
     (f"{INIT} --train text/train --output mine.yaml", "exists already"),
-    ("positions rop", "did you mean 'rope'"),
     ("translate rum text/test.en", "did you mean 'run'?"),
     ("translate run text/test.en --engine int8", "there are torch; to make one: shapeshift export"),
     (
@@ -59,10 +56,8 @@ REFUSED = [  # in text, settings and folders
     ("translate run text/test.en missing", "missing: no such file"),
     ("translate run text/test.en --n-best 5", "set decoding.beam=5"),
     ("score bad text/test.de", "bad:2: not UTF-8: byte 0xe9 at byte 6"),
-    ("score text/test.de text/train.de", "5 hypotheses but 60 references"),
     (f"{SAME} --tokenize chars", "did you mean 'char'?"),
     (f"{SAME} --paired text/train.de", "text/train.de: has 60 lines, but there are 5 references"),
-    ("compare mine.yaml --position ape --position 'rope position=ape'", "position is given twice"),
     (
         "compare mine.yaml --position ape --position 'kerple position=rope'",
         "position is given twice, position=kerple and position=rope",

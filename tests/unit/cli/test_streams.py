@@ -1,6 +1,5 @@
 """Standard output that is full: one line and a status; closed streams: no notice elsewhere."""
 
-import os
 import shlex
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import sys
 import pytest
 
 from ..serve.untrained import write_run
+from .running import program
 
 
 @pytest.fixture(scope="module")
@@ -19,28 +19,24 @@ def shell(tmp_path_factory):
 
     def run(arguments):
         command = f"{shlex.quote(sys.executable)} -m shapeshift {arguments}"
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+        done = program("bash", "-c", command, cwd=folder, stdin=subprocess.DEVNULL)
         return done.returncode, done.stdout, done.stderr
 
     return run
 
 
-PRINTING = ["--help", "score text text", "translate run text"]
-LOST = "shapeshift: error: standard output is closed; the results are lost"
+ERROR = "shapeshift: error: "
+LOST = f"{ERROR}standard output is closed; the results are lost"
 
 
-@pytest.mark.parametrize("arguments", PRINTING)
+@pytest.mark.parametrize("arguments", ["--help", "score text text", "translate run text"])
 @pytest.mark.parametrize(
-    ("redirection", "said"), [(">&-", [LOST]), ("| true; exit ${PIPESTATUS[0]}", [])]
+    ("redirection", "said"),
+    [
+        (">&-", [LOST]),
+        (">/dev/full", [f"{ERROR}No space left on device"]),
+        ("| true; exit ${PIPESTATUS[0]}", []),
+    ],
 )
 def test_results_that_nobody_can_read_are_an_error_but_no_news_to_a_reader_that_goes(
     shell, arguments, redirection, said
@@ -50,26 +46,18 @@ def test_results_that_nobody_can_read_are_an_error_but_no_news_to_a_reader_that_
     assert [x for x in err.splitlines() if not x.startswith("text")] == said  # but for notices
 
 
-@pytest.mark.parametrize("arguments", ["--help", "score text text"])
-def test_output_that_is_lost_is_an_error_of_one_line(shell, arguments):
-    status, out, err = shell(f"{arguments} >/dev/full")
-    assert (status, out) == (1, "")
-    assert err == "shapeshift: error: No space left on device\n"
-
-
 @pytest.mark.parametrize(
     ("redirection", "status", "said"),
     [
-        (">&-", 1, "shapeshift: error: standard output is closed; the results are lost"),
-        ("<&- 2>&-", 0, ""),
-        ("- text <&-", 1, "shapeshift: error: 0 hypotheses but 2 references"),
+        ("text text >&-", 1, LOST),
+        ("text text <&- 2>&-", 0, ""),
+        ("- text <&-", 1, f"{ERROR}0 hypotheses but 2 references"),
     ],
 )
 def test_of_a_closed_stream_nothing_is_read_and_what_cannot_be_written_is_an_error(
     shell, redirection, status, said
 ):
-    arguments = redirection if redirection.startswith("-") else f"text text {redirection}"
-    found = shell(f"score {arguments} --json scores.json; s=$?; head -c1 scores.json; exit $s")
+    found = shell(f"score {redirection} --json scores.json; s=$?; head -c1 scores.json; exit $s")
     assert found[0] == status
     assert found[2].startswith(said)
     if found[1]:

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.hashes import hash_file
 from shapeshift.cli import app
-from shapeshift.config import parse_config
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
 from shapeshift.data.subwords import EOS
 from shapeshift.decoding.config import DecodingConfig
@@ -23,13 +22,14 @@ from shapeshift.decoding.running import Runner
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.export import ctranslate2, parity
 from shapeshift.export.running import CTranslate2Runner
-from shapeshift.model import build
 from shapeshift.run import export
 from shapeshift.run.folder import Run, load_run
 from shapeshift.serve.service import ServedRun
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, Progress
 from shapeshift.training.weights import average
+
+from ..serve.untrained import write_run
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -43,34 +43,26 @@ def guide(n):
 @pytest.fixture
 def run(data, tmp_path):
     """The folder of a run, as training leaves it, with random weights."""
-    folder = tmp_path / "runs" / "mine"
-    config = parse_config(
-        {
-            "data": {"corpus": {"corpus": "grammar"}},
-            "model": {
-                "dim": 32, "num_heads": 2, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1
-            },
-            "position": "rpe",
-            "training": {"device": "cpu", "precision": "fp32"},
-        }
-    )  # fmt: skip
-    Run.create(folder, config)
+    folder = write_run(tmp_path / "runs" / "mine", "rpe", data.directory / "subwords", decoding={})
     shutil.copy(data.directory / REPORT, folder / REPORT_OF_RUN)
-    shutil.copytree(data.directory / "subwords", folder / "subwords")
-    torch.manual_seed(2)
-    scheme, size = config.position.scheme, data.subwords.source_size
-    model = build(config.model, scheme, size, size)
-    with torch.no_grad():
-        model.output.weight[EOS] *= 6  # else a random model hardly ever ends
-    optimizer = torch.optim.Adam(model.parameters())
-    progress = Progress(update=1, epoch=0, batch=1)
-    path = Checkpoints(folder / "checkpoints", 1).save(model, optimizer, progress)
-    average([path / MODEL], folder / "average.safetensors")
+    change_weights(folder, lambda weights: weights[EOS].mul_(6))  # else it hardly ever ends
     return folder
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, ["export", *map(str, arguments)])
+def change_weights(run, change):
+    """Change the final model's output weights, and save one more checkpoint."""
+    model = Run(run).model()
+    with torch.no_grad():
+        change(model.output.weight)
+    checkpoints = Checkpoints(run / "checkpoints", keep=2)
+    progress = Progress(len(checkpoints.updates()) + 1)
+    path = checkpoints.save(model, torch.optim.Adam(model.parameters()), progress)
+    (run / "average.safetensors").unlink()
+    average([path / MODEL], run / "average.safetensors")
+
+
+def invoke(*arguments, command="export"):
+    return CliRunner().invoke(app, [command, *map(str, arguments)])
 
 
 def test_a_run_is_exported_with_its_report(run):
@@ -97,17 +89,6 @@ def test_a_run_is_exported_with_its_report(run):
     load_run(run, settings[:1]).translator(engine="ctranslate2-int8")
 
 
-def continue_training(run):
-    """Change the final model, and save another checkpoint."""
-    model = Run(run).model()
-    with torch.no_grad():
-        model.output.weight += 1
-    checkpoints = Checkpoints(run / "checkpoints", keep=2)
-    path = checkpoints.save(model, torch.optim.Adam(model.parameters()), Progress(2))
-    (run / "average.safetensors").unlink()
-    average([path / MODEL], run / "average.safetensors")
-
-
 @pytest.mark.parametrize(
     ("options", "is_stale"),
     [([], True), (["--checkpoint", "last"], True), (["--checkpoint", "1"], False)],
@@ -122,7 +103,7 @@ def test_an_export_of_older_weights_is_refused(run, options, is_stale):
         return load_run(run).translator(engine=folder.name)
 
     opened()
-    continue_training(run)
+    change_weights(run, lambda weights: weights.add_(1))
     if not is_stale:
         opened()
         shutil.rmtree(run / "checkpoints" / "update-00000001")
@@ -218,7 +199,7 @@ def test_the_guide_translates_with_onnx(run, tmp_path):
 
 def check(run):
     """Return the exit status, and engine → the line on its export."""
-    result = CliRunner().invoke(app, ["check", str(run), "--max-length", "5"])
+    result = invoke(run, "--max-length", "5", command="check")
     assert "cached = full" in result.output, result.output
     lines = [line.split() for line in result.output.splitlines() if "export parity" in line]
     return result.exit_code, {line[2]: " ".join(line[3:]) for line in lines}
@@ -251,7 +232,7 @@ def test_the_list_says_what_can_be_exported():
 
 
 def translate(run, *arguments):
-    return CliRunner().invoke(app, ["translate", str(run), *map(str, arguments)])
+    return invoke(run, *arguments, command="translate")
 
 
 def test_translate_and_the_guide_run_the_exported_model(run, tmp_path, monkeypatch):

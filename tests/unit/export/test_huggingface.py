@@ -22,7 +22,6 @@ from shapeshift.export.huggingface import ShapeshiftConfig, ShapeshiftForSeq2Seq
 from ..cli.running import ENVIRONMENT, python
 
 TEXT = ["The boy reads a book.", "A man sleeps", "ﬁne  words, 語 <sep>"]
-MOST = ("shape", "rpe", "t5", "rope", "xpos", "cross-pe", "randomized")
 
 
 def run(made, target):
@@ -34,23 +33,22 @@ def named(make):
     return lambda scheme, *arguments, **settings: make(SCHEMES[scheme], *arguments, **settings)
 
 
+LONGROPE = {  # options that are names and lists
+    "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 8,
+    "factor": 4.0, "short_factor": [1.0] * 4, "long_factor": [1.5, 2.0, 3.0, 4.0],
+}  # fmt: skip
+OPTIONS = {"rope_parameters": LONGROPE, "length": 100}
+EVERY = SCHEMES | {"longrope": Scheme(parts=(Part("rotary", options=OPTIONS),))}
+MOST = ("shape", "rpe", "t5", "rope", "xpos", "cross-pe", "randomized", "longrope")
+
+
 @pytest.mark.parametrize(
     "scheme", [*MOST, *(pytest.param(x, marks=pytest.mark.slow) for x in SCHEMES if x not in MOST)]
 )
-def test_every_scheme_is_the_same(scheme, named, tmp_path):
-    report = run(named(scheme), tmp_path / "model")
+def test_every_scheme_is_the_same(scheme, make, tmp_path):
+    report = run(make(EVERY[scheme]), tmp_path / "model")
     assert report.opened_by == "ShapeshiftForSeq2SeqLM"
     assert report.parity.log_prob < 1e-5
-
-
-def test_options_may_be_names_and_lists(make, tmp_path):
-    parameters = {
-        "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 8,
-        "factor": 4.0, "short_factor": [1.0] * 4, "long_factor": [1.5, 2.0, 3.0, 4.0],
-    }  # fmt: skip
-    options = {"rope_parameters": parameters, "length": 100}
-    made = make(Scheme(parts=(Part("rotary", options=options),)))
-    assert run(made, tmp_path / "model").parity.log_prob < 1e-5
 
 
 @pytest.mark.long

@@ -15,7 +15,9 @@ import httpx2
 import numpy as np
 import pytest
 
-from shapeshift.run.folder import Run
+from shapeshift.export import ctranslate2
+from shapeshift.export.folder import Trained
+from shapeshift.run.folder import SUBWORDS, Run
 from shapeshift.run.inspection import inspect_run
 from shapeshift.serve.limits import Limits
 from shapeshift.serve.service import ServedRun, Service
@@ -192,14 +194,15 @@ def held(request, folders, monkeypatch):
         held.go.set()
 
 
-@pytest.mark.parametrize("held", [{"max_waiting": 3}], indirect=True)
-def test_a_full_queue_is_429_and_what_waits_is_served(held):
+@pytest.mark.parametrize("held", [{"max_waiting": 4}], indirect=True)
+def test_a_queue_without_room_for_all_is_429_and_what_waits_is_served(held):
     requests = [held.ask_and_wait("a"), held.ask("b", "c", "d")]
     wait_until(lambda: held.service.batcher.num_waiting() == 3)
-    refused = held.ask("e").result(20)
+    refused = held.ask("e", "f").result(20)
     assert (refused.status_code, int(refused.headers["retry-after"])) == (429, 1)
     held.go.set()
     assert [each.result(20).status_code for each in requests] == [200, 200]
+    assert held.translated == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize("held", [{"request_s": 1.5}], indirect=True)
@@ -315,6 +318,25 @@ def test_runs_of_one_name_have_their_paths_for_names(folders, tmp_path):
     other = write_run(tmp_path / "ape")
     service = Service([ServedRun(folders[0]), ServedRun(other)], Limits())
     assert [*service.runs] == [str(folders[0]), str(other)]
+
+
+@pytest.mark.long
+def test_an_exported_model_next_to_its_run(tmp_path):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    folder = write_run(tmp_path / "run", "rpe", decoding={"beam": 1, "max_length_b": 3})
+    run = Run(folder)
+    model, shape, position = run.model(), run.config.model, run.config.position
+    trained = Trained(model, shape, position, run.subwords(), folder / SUBWORDS, (8, 8))
+    ctranslate2.export(trained, folder / "ctranslate2")
+    with serving([folder, folder / "ctranslate2"]) as (_, url):
+        runs = httpx2.get(f"{url}/runs").json()
+        expected = [("run", "torch"), ("run/ctranslate2", "ctranslate2")]
+        assert [(each["name"], each["engine"]) for each in runs] == expected
+        body = {"sentence": "ab cd ef"}
+        ours, exported = httpx2.post(f"{url}/attention", json=body, timeout=20).json()
+        assert ours["translation"]["text"] == exported["translation"]["text"]
+        assert ours["attention"] is not None
+        assert exported["attention"] is None
 
 
 @pytest.mark.parametrize(

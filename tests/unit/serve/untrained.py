@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,11 @@ LINES = ["ab cd", "", "fe. dc ba, ab cd ef. a", "   ", "abc\r", "</s> a <sep>", 
 MODEL = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 2, "decoder_layers": 1}
 
 
-def write_run(folder: Path, position: object = "ape", **settings: object) -> Path:
-    """Write a run whose model gives more or less random text of a few letters."""
+def write_run(
+    folder: Path, position: object = "ape", subwords: Path | None = None, **settings: object
+) -> Path:
+    """Write a run whose model gives more or less random text, of a few letters unless there are
+    subword models to copy."""
     words = [f"{a}{b} {b}{c}. {c}, {a}" for a in "abcdef" for b in "abcdef" for c in "abcdef"]
     config = parse_config(
         {
@@ -37,11 +41,13 @@ def write_run(folder: Path, position: object = "ape", **settings: object) -> Pat
         }
     )
     Run.create(folder, config)
-    subwords = Subwords.train(
-        lambda: ((word, word) for word in words), SubwordsConfig(vocab_size=40), folder / "subwords"
-    )
+    if subwords is None:
+        pairs = [(word, word) for word in words]
+        Subwords.train(lambda: iter(pairs), SubwordsConfig(vocab_size=40), folder / "subwords")
+    else:
+        shutil.copytree(subwords, folder / "subwords")
     torch.manual_seed(0)
-    size = subwords.source_size
+    size = Subwords.load(folder / "subwords").source_size
     model = build(config.model, config.position.scheme, size, size)
     save_file({name: p.detach() for name, p in model.named_parameters()}, folder / AVERAGE)
     return folder

@@ -47,7 +47,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
     transformers.utils.logging.disable_progress_bar()  # of files that take no time
     transformers.utils.logging.set_verbosity_error()  # nor advice about its own parts
     model, shape = trained.model, trained.shape
-    refuse_ids_of_tokens(model)
+    refuse_ids_of_tokens(trained.position.scheme)
     if trained.subwords.presplit or trained.subword_models is None:
         raise ShapeshiftError(
             "this model reads text that another program has split into subwords, for which"
@@ -60,8 +60,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
         exported, own = _as_shapeshift(model, shape, trained.position), capacity(model)
     limit = min(limit for limit in (*own, max_length) if limit is not None)
     _set_generation(exported, trained.decoding, limit)
-    with new_folder(target) as partial:
-        folder = partial / "model"
+    with new_folder(target) as folder:
         exported.save_pretrained(folder)
         _write_tokenizer(folder, trained.subwords, trained.subword_models, limit)
         parity = check(model, Engine(folder), max_length, trained.longest)
