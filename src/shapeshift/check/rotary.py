@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift.interop.measure import rotate_by_zero
 from shapeshift.positions import Rotary
 from shapeshift.positions.released import BY_LENGTH
 from shapeshift.positions.rope_config import NoPositionsError
@@ -17,7 +19,7 @@ from shapeshift.positions.rope_config import NoPositionsError
 from .adapter import UnsupportedError
 from .comparison import Comparison, Reading, spans
 from .rotation import MixedError, Rotation, measure_rotation, pairing
-from .watch import Call, Watch, silent
+from .watch import Call, Watch
 
 FURTHEST = 8191
 """The furthest position that is measured."""
@@ -114,7 +116,9 @@ def _twice(it: Comparison, pos: Tensor, rows: int) -> tuple[Watch, Watch | None]
     turning = it.watch(pos, rows)
     if not turning.rotary:
         return turning, None
-    with silent(turning.rotary):
+    with ExitStack() as hooks:
+        for part in turning.rotary:
+            hooks.enter_context(part.register_forward_hook(rotate_by_zero))
         return turning, it.watch(pos, rows)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 
 from .changed import no_vectors
-from .families import has_axes, text_config
+from .families import has_axes, special_ids, text_config
 from .numbering import KEYS
 from .own_rotation import own_rotation
 from .recorder import LENGTH, Call, Run, no_interface, places, recording, rows_of, same
@@ -217,15 +217,13 @@ def _outermost(model: nn.Module) -> Any:
 def _tokens(top: Any) -> Tensor:
     """Return eight ids of tokens that are not special."""
     config = text_config(top.config)
-    special = {n for name, n in vars(config).items() if name.endswith(("token_id", "token_index"))
-               and isinstance(n, int)}  # fmt: skip
     device = next(top.get_input_embeddings().parameters()).device
     if device.type == "meta":
         raise ShapeshiftError(
             "the weights of this model are on the device meta, where they have no numbers; load"
             " them before use_position"
         )
-    usable = [n for n in range(config.vocab_size) if n not in special]
+    usable = sorted({*range(config.vocab_size)} - special_ids(config))
     usable = usable[4:12] or usable
     return torch.tensor((usable * 8)[:8], device=device)
 
