@@ -19,6 +19,7 @@ import torch
 from tests.unit import tiny_models
 from tests.unit.interop.test_measure import rows
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, rotate_half
 from typer.testing import CliRunner
 
 from shapeshift import use_position
@@ -98,27 +99,22 @@ def nothing(model: Any, config: Any) -> None:
 
 
 def uninitialised(model: Any, config: Any) -> None:
-    rotary = model.model.rotary_emb
-    rotary.inv_freq.copy_(torch.rand(rotary.inv_freq.shape, generator=generator(0)))
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    theta = model.model.rotary_emb.inv_freq
+    theta.copy_(torch.rand(theta.shape, generator=torch.Generator().manual_seed(0)))
 
 
 def in_bfloat16(positions_too: bool) -> Seed:
     """θ and the angles are rounded, or the positions alone."""
 
-    def forward(rotary: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        pos, theta = position_ids.bfloat16(), rotary.inv_freq
-        theta = theta if positions_too else theta.bfloat16()
-        angles = pos[..., None] * theta
-        angles = torch.cat((angles, angles), dim=-1).float()
-        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-
     def seed(model: Any, config: Any) -> None:
         rotary = model.model.rotary_emb
-        rotary.forward = lambda x, position_ids: forward(rotary, x, position_ids)
+
+        def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+            theta = rotary.inv_freq if positions_too else rotary.inv_freq.bfloat16()
+            angles = (position_ids.bfloat16()[..., None] * theta).float().repeat(1, 1, 2)
+            return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+        rotary.forward = forward
 
     return seed
 
@@ -130,11 +126,6 @@ def local_everywhere(model: Any, config: Any) -> None:
 
 def slopes_of_more_heads(num_heads: int, device: torch.device) -> Tensor:
     return ALiBi(num_heads=2 * num_heads).slopes()[:num_heads]
-
-
-def rotate_half(x: Tensor) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
 
 
 def interleaved(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,7 +140,8 @@ def interleaved(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor,
 
 
 def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return x * cos[:, None] + rotate_half(x) * sin[:, None]
+    turned: Tensor = apply_rotary_pos_emb(x, x, cos, sin)[0]
+    return turned
 
 
 def queries_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,9 +159,11 @@ def far_keys_alike(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tens
 
 
 def half_of_the_heads(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    turned = [(x, plain(x, cos, sin), x.shape[1] // 2) for x in (q, k)]
-    first, second = (torch.cat((y[:, :n], x[:, n:]), dim=1) for x, y, n in turned)
-    return first, second
+    def turn(x: Tensor) -> Tensor:
+        first, second = x.chunk(2, dim=1)
+        return torch.cat((plain(first, cos, sin), second), dim=1)
+
+    return turn(q), turn(k)
 
 
 def keys_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -511,9 +505,8 @@ def test_a_model_that_fails_for_such_an_input_is_not_measured() -> None:
     model = tiny_models.build("Llama")
     model.register_forward_pre_hook(refuse)
     [reading] = declared(model)
-    assert (reading.outcome, reading.measured) == (
-        "not measured", "RuntimeError: nine tokens are enough",
-    )  # fmt: skip
+    assert reading.outcome == "not measured"
+    assert reading.measured == "RuntimeError: nine tokens are enough"
 
 
 def test_both_lists_of_longrope_are_compared() -> None:
@@ -584,9 +577,12 @@ def test_tables_belong_to_their_side() -> None:
     assert all(f"model.{x.side}.embed" in x.property for x in rows)
 
 
-def test_a_configuration_of_another_type_is_refused() -> None:
+def test_other_configurations_and_weights_without_numbers_are_refused() -> None:
+    model = tiny_models.build("Llama")
     with pytest.raises(ShapeshiftError, match="or its dictionary, got str"):
-        declared(tiny_models.build("Llama"), "llama")
+        declared(model, "llama")
+    with pytest.raises(ShapeshiftError, match="on the device meta"):
+        declared(model.to("meta"))
 
 
 def layers_inverted() -> nn.Module:
@@ -609,14 +605,19 @@ def test_the_command_prints_what_differs(tmp_path: Path) -> None:
     assert "--declared takes neither" in str(useless.exception or useless.output)
 
 
-def flex_attention() -> nn.Module:
-    model = tiny_models.build("Llama")
-    model.set_attn_implementation("flex_attention")
+def unseen(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Any:
+    """An attention that calls no function of PyTorch that is watched, as flex_attention."""
+    return v.repeat_interleave(q.shape[1] // v.shape[1], dim=1).transpose(1, 2), None
+
+
+def other_attention() -> nn.Module:
+    hf.AttentionInterface.register("unseen", unseen)
+    model: nn.Module = tiny_models.build("Llama", attn_implementation="unseen")
     return model
 
 
 def test_the_command_fails_where_nothing_is_measured() -> None:
-    result = CliRunner().invoke(app, ["check", f"{__name__}:flex_attention", "--declared"])
+    result = CliRunner().invoke(app, ["check", f"{__name__}:other_attention", "--declared"])
     assert result.exit_code == 1
     assert "not measured" in result.output
     assert "nothing was measured in this LlamaForCausalLM" in str(result.exception)
@@ -635,32 +636,26 @@ def test_keys_that_rotate_alone_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_models.build("Llama")
     monkeypatch.setattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", keys_alone)
     wrong = {x.property: x.measured for x in declared(model) if x.outcome == "DIFFERS"}
-    assert wrong == {
-        "keys": "other than queries from position 1", "rotated channels": "0",
-    }  # fmt: skip
+    assert wrong == {"keys": "other than queries from position 1", "rotated channels": "0"}
 
 
 def test_a_bias_is_measured_in_an_eager_attention_that_rotates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny_models.build("Llama", attn_implementation="eager")
-    assert not [x for x in declared(model) if x.property == "bias"]
+    assert not any(x.property == "bias" for x in declared(model))
     monkeypatch.setattr(sys.modules[type(model).__module__], "eager_attention_forward", with_slopes)
-    found = [x for x in declared(model) if x.property == "bias"]
-    assert {n for x in found for n in x.layers} == {0, 1}
-    for bias in found:
-        assert bias.measured.startswith("slopes 0.25, 0.0625, 0.0156")
-        assert bias.outcome == "not declared"
+    [bias] = [x for x in declared(model) if x.property == "bias"]
+    assert (bias.layers, bias.outcome) == ((0, 1), "not declared")
+    assert bias.measured.startswith("slopes 0.25, 0.0625, 0.0156")
 
 
 def test_wide_heads_are_measured_in_seconds() -> None:
     """Of the computations, not of the clock, which other processes slow down."""
-    model = tiny_models.build(
-        "Llama", head_dim=256, hidden_size=320, vocab_size=600, positions=8192
-    )
+    sizes = {"head_dim": 256, "hidden_size": 320, "vocab_size": 600, "positions": 8192}
+    model = tiny_models.build("Llama", **sizes)
     start = time.process_time()
-    outcomes = {x.outcome for x in declared(model)}
-    assert outcomes == {"agrees"}
+    assert {x.outcome for x in declared(model)} == {"agrees"}
     assert time.process_time() - start < 5
 
 
@@ -689,8 +684,3 @@ def test_a_declared_rotation_that_is_not_there_has_a_line() -> None:
     config = tiny_models.build("Llama").config
     readings = declared(tiny_models.build("GPT2LMHeadModel"), config)
     assert any((x.property, x.outcome) == ("θ", "not measured") for x in readings)
-
-
-def test_weights_without_numbers_are_refused() -> None:
-    with pytest.raises(ShapeshiftError, match="on the device meta"):
-        declared(tiny_models.build("Llama").to("meta"))
