@@ -38,22 +38,19 @@ LLAMA_3 = {
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
 }  # fmt: skip
 LOCAL = {"rope_type": "default", "rope_theta": 100.0}
-GEMMA_3 = {
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 16,
-    "rope_parameters": {
-        "sliding_attention": LOCAL,
-        "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
-    },
-}
 LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0}
-GLOBAL = {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}
-GEMMA_4 = {
-    "layer_types": ["sliding_attention", "full_attention"],
-    "global_head_dim": 16,
-    "rope_parameters": {"sliding_attention": LOCAL, "full_attention": GLOBAL},
-}
-WHOLE = {**GLOBAL, "partial_rotary_factor": 1.0}
+SHARE = {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}
+TYPES = ["sliding_attention", "full_attention"]
+
+
+def by_type(full: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return settings of a model whose layers differ."""
+    parameters = {"sliding_attention": LOCAL, "full_attention": full}
+    return {"layer_types": TYPES, "rope_parameters": parameters, **settings}
+
+
+GEMMA_3 = by_type({"rope_type": "default", "rope_theta": 5000.0}, sliding_window=16)
+GEMMA_4 = by_type(SHARE, global_head_dim=16)
 IMAGES = "Qwen2_5_VLForConditionalGeneration"
 Seed = Callable[[Any, Any], object]
 """Puts a bug into a model, or what it should do into a copy of its configuration."""
@@ -68,15 +65,17 @@ class Bug:
         like: threads with such a bug.
         config: what the configuration says instead.
         code: functions of the model's file that are replaced.
+        rotate: replaces the one that rotates queries and keys.
     """
 
     model: str
-    settings: dict[str, Any]
-    seed: Seed
     finds: tuple[str, tuple[int, ...], str]
     like: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: Seed = lambda model, config: None
     config: dict[str, Any] = field(default_factory=dict)
     code: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    rotate: Callable[..., Any] | None = None
 
     def readings(self, monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
         model = (
@@ -89,13 +88,10 @@ class Bug:
             assert hasattr(config, name)
             setattr(config, name, value)
         self.seed(model, config)
-        for name, function in self.code.items():
+        code = {**self.code, "apply_rotary_pos_emb": self.rotate} if self.rotate else self.code
+        for name, function in code.items():
             monkeypatch.setattr(sys.modules[type(model).__module__], name, function)
         return declared(model, config)
-
-
-def nothing(model: Any, config: Any) -> None:
-    """The configuration differs already."""
 
 
 def uninitialised(model: Any, config: Any) -> None:
@@ -244,155 +240,142 @@ def one_axis(model: Any, config: Any) -> None:
 
 BUGS = {
     "θ of the configuration is not read": Bug(
-        "Llama", {}, nothing, ("θ", (0, 1), "base 10000; from position 1"),
+        "Llama", ("θ", (0, 1), "base 10000; from position 1"),
         "MarinFold #184, DeepSpeed #4442 and #8345, SpecForge #265",
         config={"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
     ),
     "θ of uninitialised memory": Bug(
-        "Llama", {}, uninitialised, ("θ", (0, 1), "from position 1"),
-        "transformers #45902, torchtitan #4783",
+        "Llama", ("θ", (0, 1), "from position 1"), "transformers #45902, torchtitan #4783",
+        seed=uninitialised,
     ),
     "θ is no number": Bug(
-        "Llama", {}, lambda model, config: model.model.rotary_emb.inv_freq.fill_(torch.nan),
-        ("θ", (0, 1), "not finite")
+        "Llama", ("θ", (0, 1), "not finite"),
+        seed=lambda model, config: model.model.rotary_emb.inv_freq.fill_(torch.nan),
     ),
     "attention factor dropped": Bug(
-        "Llama", {"rope_parameters": YARN},
-        lambda model, config: setattr(model.model.rotary_emb, "attention_scaling", 1.0),
-        ("attention factor", (0, 1), "1"), "vLLM #48351, prime-rl #2802",
+        "Llama", ("attention factor", (0, 1), "1"), "vLLM #48351, prime-rl #2802",
+        settings={"rope_parameters": YARN},
+        seed=lambda model, config: setattr(model.model.rotary_emb, "attention_scaling", 1.0),
     ),
     "mscale of YaRN not read": Bug(
-        "Llama", {"rope_parameters": YARN}, nothing, ("attention factor", (0, 1), "1.277"),
-        "vLLM #48623",
+        "Llama", ("attention factor", (0, 1), "1.277"), "vLLM #48623",
+        settings={"rope_parameters": YARN},
         config={"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
     ),
     "layers without positions inverted": Bug(
-        "SmolLM3ForCausalLM", {"no_rope_layers": [0, 1]}, nothing,
-        ("rotated channels", (0,), "0"), "transformers #43756", {"no_rope_layers": [1, 0]},
+        "SmolLM3ForCausalLM", ("rotated channels", (0,), "0"), "transformers #43756",
+        settings={"no_rope_layers": [0, 1]}, config={"no_rope_layers": [1, 0]},
     ),
     "layers without positions rotate": Bug(
-        "SmolLM3ForCausalLM", {"no_rope_layers": [1, 1]}, nothing,
-        ("rotated channels", (1,), "8"), "executorch #22043", {"no_rope_layers": [1, 0]},
+        "SmolLM3ForCausalLM", ("rotated channels", (1,), "8"), "executorch #22043",
+        settings={"no_rope_layers": [1, 1]}, config={"no_rope_layers": [1, 0]},
     ),
     "interleaved instead of halves": Bug(
-        "Llama", {}, nothing, ("pairing", (0, 1), "interleaved"), "timm #2692",
-        code={"apply_rotary_pos_emb": interleaved},
+        "Llama", ("pairing", (0, 1), "interleaved"), "timm #2692", rotate=interleaved,
     ),
     "rotation backwards": Bug(
-        "Llama", {}, nothing, ("pairing", (0, 1), "halves, 4 apart, backwards"),
-        code={"apply_rotary_pos_emb": backwards},
+        "Llama", ("pairing", (0, 1), "halves, 4 apart, backwards"), rotate=backwards,
     ),
-    "keys do not rotate": Bug(
-        "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
-        code={"apply_rotary_pos_emb": queries_alone},
-    ),
+    "keys do not rotate": Bug("Llama", ("keys", (0, 1), "from position 1"), rotate=queries_alone),
     "keys pair other channels": Bug(
-        "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
-        code={"apply_rotary_pos_emb": pairs_of_keys},
+        "Llama", ("keys", (0, 1), "from position 1"), rotate=pairs_of_keys,
     ),
     "far keys rotate by the same angle": Bug(
-        "Llama", {}, nothing, ("keys", (0, 1), "from position 6"),
-        code={"apply_rotary_pos_emb": far_keys_alike},
+        "Llama", ("keys", (0, 1), "from position 6"), rotate=far_keys_alike,
     ),
     "half of the heads do not rotate": Bug(
-        "Llama", {}, nothing, ("rotated channels, heads 2-3", (0, 1), "0"),
-        code={"apply_rotary_pos_emb": half_of_the_heads},
+        "Llama", ("rotated channels, heads 2-3", (0, 1), "0"), rotate=half_of_the_heads,
     ),
     "proportional pairs within the share": Bug(
-        "Gemma4ForCausalLM", GEMMA_4, nothing, ("pairing", (1,), "halves, 4 apart"),
-        "Megatron-Bridge #4195, coreai-models #66", code={"apply_rotary_pos_emb": in_first_half},
+        "Gemma4ForCausalLM", ("pairing", (1,), "halves, 4 apart"),
+        "Megatron-Bridge #4195, coreai-models #66", settings=GEMMA_4, rotate=in_first_half,
     ),
     "local θ in global layers": Bug(
-        "Gemma3ForCausalLM", GEMMA_3, local_everywhere,
-        ("θ", (1,), "base 100; from position 1"), "sglang #21537",
+        "Gemma3ForCausalLM", ("θ", (1,), "base 100; from position 1"), "sglang #21537",
+        settings=GEMMA_3, seed=local_everywhere,
     ),
     "all channels rotate": Bug(
-        "PhiForCausalLM", {"partial_rotary_factor": 1.0}, nothing,
-        ("rotated channels", (0, 1), "8"),
+        "PhiForCausalLM", ("rotated channels", (0, 1), "8"),
+        settings={"partial_rotary_factor": 1.0},
         config={"rope_parameters": {**LOCAL, "partial_rotary_factor": 0.5}},
     ),
     "proportional share not read": Bug(
-        "Gemma4ForCausalLM",
-        {**GEMMA_4, "rope_parameters": {"sliding_attention": LOCAL, "full_attention": WHOLE}},
-        nothing, ("rotated channels", (1,), "16"),
+        "Gemma4ForCausalLM", ("rotated channels", (1,), "16"),
+        settings=by_type({**SHARE, "partial_rotary_factor": 1.0}, global_head_dim=16),
         config={"rope_parameters": GEMMA_4["rope_parameters"]},
     ),
     "scaling of Llama 3 not applied": Bug(
-        "Llama", {}, nothing, ("θ", (0, 1), "from position 1"),
-        config={"rope_parameters": LLAMA_3},
+        "Llama", ("θ", (0, 1), "from position 1"), config={"rope_parameters": LLAMA_3},
     ),
     "scaling of global layers not applied": Bug(
-        "Gemma3ForCausalLM", GEMMA_3, nothing, ("θ", (1,), "base 5000; from position 1"),
-        "mlx-vlm #1709",
-        {"rope_parameters": {"sliding_attention": LOCAL, "full_attention": LINEAR}},
+        "Gemma3ForCausalLM", ("θ", (1,), "base 5000; from position 1"), "mlx-vlm #1709",
+        settings=GEMMA_3,
+        config=by_type(LINEAR),
     ),
     "window one token too long": Bug(
-        "Mistral", {"sliding_window": 17}, nothing, ("window", (0, 1), "17 tokens"),
+        "Mistral", ("window", (0, 1), "17 tokens"), settings={"sliding_window": 17},
         config={"sliding_window": 16},
     ),
     "window missing": Bug(
-        "Mistral", {"sliding_window": None}, nothing, ("window", (0, 1), "none in"),
+        "Mistral", ("window", (0, 1), "none in"), settings={"sliding_window": None},
         config={"sliding_window": 16},
     ),
     "window counted from the end": Bug(
-        "Mistral", {"sliding_window": 16}, nothing, ("window", (0, 1), "16 tokens at the end"),
+        "Mistral", ("window", (0, 1), "16 tokens at the end"), settings={"sliding_window": 16},
         code={"create_sliding_window_causal_mask": window_from_the_end},
     ),
     "window in all layers": Bug(
-        "Gemma2ForCausalLM", {"layer_types": 2 * ["sliding_attention"], "sliding_window": 16},
-        nothing, ("window", (1,), "16 tokens"), "vLLM #21863",
-        {"layer_types": ["sliding_attention", "full_attention"]},
+        "Gemma2ForCausalLM", ("window", (1,), "16 tokens"), "vLLM #21863",
+        settings={"layer_types": 2 * ["sliding_attention"], "sliding_window": 16},
+        config={"layer_types": ["sliding_attention", "full_attention"]},
     ),
     "slopes of another number of heads": Bug(
-        "BLOOM", {}, nothing, ("bias", (0, 1), "slopes 0.5, 0.25"),
+        "BLOOM", ("bias", (0, 1), "slopes 0.5, 0.25"),
         code={"_get_alibi_slopes": slopes_of_more_heads},
     ),
     "buckets of another distance": Bug(
-        "T5", {}, nothing, ("bias", (0, 1), "from distance 11"),
-        config={"relative_attention_max_distance": 64},
+        "T5", ("bias", (0, 1), "from distance 11"), config={"relative_attention_max_distance": 64},
     ),
     "offset of the table lost": Bug(
-        "OPT", {}, lambda model, config: setattr(model.model.decoder.embed_positions, "offset", 0),
-        ("row of the first token, model.decoder.embed_positions", (), "0"),
+        "OPT", ("row of the first token, model.decoder.embed_positions", (), "0"),
+        seed=lambda model, config: setattr(model.model.decoder.embed_positions, "offset", 0),
     ),
     "angles in bfloat16": Bug(
-        "Llama", {}, in_bfloat16(False), ("angles", (0, 1), "from position 3"),
-        "Modalities #462, gpt-neox #1016, sglang-jax #1473",
+        "Llama", ("angles", (0, 1), "from position 3"),
+        "Modalities #462, gpt-neox #1016, sglang-jax #1473", seed=in_bfloat16(False),
     ),
     "positions in bfloat16": Bug(
-        "Llama", {"positions": 4096}, in_bfloat16(True), ("angles", (0, 1), "from position 257"),
+        "Llama", ("angles", (0, 1), "from position 257"), settings={"positions": 4096},
+        seed=in_bfloat16(True),
     ),
     "images have the time of a video": Bug(
-        IMAGES, {}, image_positions(in_time),
+        IMAGES,
         ("positions of images", (), "wrong positions, for an image of 2 × 3 tokens after 1 token"),
-        "lerobot #3648, transformers #45325",
+        "lerobot #3648, transformers #45325", seed=image_positions(in_time),
     ),
     "later images counted as text": Bug(
-        IMAGES, {}, image_positions(first_image_alone),
-        ("positions of images", (), "wrong positions, for two images"), "mlx-vlm #1282",
+        IMAGES, ("positions of images", (), "wrong positions, for two images"), "mlx-vlm #1282",
+        seed=image_positions(first_image_alone),
     ),
     "positions end before the padding": Bug(
-        IMAGES, {},
-        image_positions(lambda pos, later, _, mask: (pos[..., : int(mask.sum(1).min())], later)),
-        ("positions of images", (), "9 positions for 13 tokens, for two rows"),
+        IMAGES, ("positions of images", (), "9 positions for 13 tokens, for two rows"),
         "LlamaFactory #10783",
+        seed=image_positions(lambda pos, later, _, mask: (pos[..., : mask.sum(1).min()], later)),
     ),
     "rows have the positions of the first": Bug(
-        IMAGES, {}, image_positions(lambda pos, later, *_: (pos[:, :1].expand_as(pos), later)),
-        ("positions of images", (), "wrong positions in row 1, for two rows"),
+        IMAGES, ("positions of images", (), "wrong positions in row 1, for two rows"),
+        seed=image_positions(lambda pos, later, *_: (pos[:, :1].expand_as(pos), later)),
     ),
     "tokens after an image counted on": Bug(
-        IMAGES, {}, image_positions(lambda pos, later, *_: (pos, 0 * later)),
-        ("positions of images", (), "a wrong position of the next token, with a cache"),
+        IMAGES, ("positions of images", (), "a wrong position of the next token, with a cache"),
+        seed=image_positions(lambda pos, later, *_: (pos, 0 * later)),
     ),
     "sections of other sizes": Bug(
-        IMAGES, {},
-        lambda _, config: config.text_config.rope_parameters.update(mrope_section=[2, 2, 4]),
-        ("pairs of each axis", (0, 1), "0: 0-3; 1: 4-5; 2: 6-7"),
+        IMAGES, ("pairs of each axis", (0, 1), "0: 0-3; 1: 4-5; 2: 6-7"),
+        seed=lambda _, config: config.text_config.rope_parameters.update(mrope_section=[2, 2, 4]),
     ),
     "one axis in place of three": Bug(
-        IMAGES, {}, one_axis,
-        ("pairs of each axis", (0, 1), "0: 0-7; 1: ; 2: "), "mlx-lm #1768",
+        IMAGES, ("pairs of each axis", (0, 1), "0: 0-7; 1: ; 2: "), "mlx-lm #1768", seed=one_axis,
     ),
 }  # fmt: skip
 
