@@ -55,6 +55,9 @@ IMAGES = "Qwen2_5_VLForConditionalGeneration"
 Seed = Callable[[Any, Any], object]
 """Puts a bug into a model, or what it should do into a copy of its configuration."""
 
+Turn = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Rotates heads by cosines and sines."""
+
 
 @dataclass(frozen=True)
 class Bug:
@@ -65,7 +68,6 @@ class Bug:
         like: threads with such a bug.
         config: what the configuration says instead.
         code: functions of the model's file that are replaced.
-        rotate: replaces the one that rotates queries and keys.
     """
 
     model: str
@@ -75,21 +77,15 @@ class Bug:
     seed: Seed = lambda model, config: None
     config: dict[str, Any] = field(default_factory=dict)
     code: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    rotate: Callable[..., Any] | None = None
 
     def readings(self, monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
-        model = (
-            tiny_models.make_with_images(self.model)
-            if self.model == IMAGES
-            else tiny_models.build(self.model, **{"positions": 512, **self.settings})
-        )
+        model = tiny_models.build(self.model, **{"positions": 512, **self.settings})
         config = deepcopy(model.config)
         for name, value in self.config.items():
             assert hasattr(config, name)
             setattr(config, name, value)
         self.seed(model, config)
-        code = {**self.code, "apply_rotary_pos_emb": self.rotate} if self.rotate else self.code
-        for name, function in code.items():
+        for name, function in self.code.items():
             monkeypatch.setattr(sys.modules[type(model).__module__], name, function)
         return declared(model, config)
 
@@ -124,46 +120,43 @@ def slopes_of_more_heads(num_heads: int, device: torch.device) -> Tensor:
     return ALiBi(num_heads=2 * num_heads).slopes()[:num_heads]
 
 
-def interleaved(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return apply_rotary_pos_emb(x, x, cos, sin)[0]
+
+
+def still(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return x
+
+
+def backwards(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return plain(x, cos, -sin)
+
+
+def interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates channels 2m and 2m + 1 instead of m and m + E/2."""
     cos, sin = (x.chunk(2, dim=-1)[0].repeat_interleave(2, dim=-1)[:, None] for x in (cos, sin))
-
-    def turn(x: Tensor) -> Tensor:
-        swapped = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
-        return x * cos + swapped * sin
-
-    return turn(q), turn(k)
+    swapped = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+    return x * cos + swapped * sin
 
 
-def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    turned: Tensor = apply_rotary_pos_emb(x, x, cos, sin)[0]
-    return turned
-
-
-def queries_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return plain(q, cos, sin), k
-
-
-def pairs_of_keys(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return plain(q, cos, sin), interleaved(q, k, cos, sin)[1]
-
-
-def far_keys_alike(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys from the sixth of the measured positions on rotate as that one."""
+def far_ones_alike(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates from the sixth of the measured positions on as there."""
     kept = torch.arange(cos.shape[-2]).clamp(max=5)
-    return plain(q, cos, sin), plain(k, cos[..., kept, :], sin[..., kept, :])
+    return plain(x, cos[..., kept, :], sin[..., kept, :])
 
 
-def half_of_the_heads(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    def turn(x: Tensor) -> Tensor:
-        first, second = x.chunk(2, dim=1)
-        return torch.cat((plain(first, cos, sin), second), dim=1)
-
-    return turn(q), turn(k)
+def half_of_the_heads(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=1)
+    return torch.cat((plain(first, cos, sin), second), dim=1)
 
 
-def keys_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return q, plain(k, cos, sin)
+def rotating(of_queries: Turn, of_keys: Turn) -> dict[str, Callable[..., Any]]:
+    """Return the code of a model that rotates its heads in these ways."""
+
+    def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return of_queries(q, cos, sin), of_keys(k, cos, sin)
+
+    return {"apply_rotary_pos_emb": rotate}
 
 
 def window_from_the_end(inputs_embeds: Tensor, **_: Any) -> Tensor:
@@ -183,10 +176,6 @@ def with_slopes(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, **_: An
         scores = scores + mask
     probs = nn.functional.softmax(scores, dim=-1).to(v.dtype)
     return torch.matmul(probs, v).transpose(1, 2).contiguous(), probs
-
-
-def backwards(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return plain(q, cos, -sin), plain(k, cos, -sin)
 
 
 def in_first_half(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Tensor:
@@ -271,24 +260,30 @@ BUGS = {
         settings={"no_rope_layers": [1, 1]}, config={"no_rope_layers": [1, 0]},
     ),
     "interleaved instead of halves": Bug(
-        "Llama", ("pairing", (0, 1), "interleaved"), "timm #2692", rotate=interleaved,
+        "Llama", ("pairing", (0, 1), "interleaved"), "timm #2692",
+        code=rotating(interleaved, interleaved),
     ),
     "rotation backwards": Bug(
-        "Llama", ("pairing", (0, 1), "halves, 4 apart, backwards"), rotate=backwards,
+        "Llama", ("pairing", (0, 1), "halves, 4 apart, backwards"),
+        code=rotating(backwards, backwards),
     ),
-    "keys do not rotate": Bug("Llama", ("keys", (0, 1), "from position 1"), rotate=queries_alone),
+    "keys do not rotate": Bug(
+        "Llama", ("keys", (0, 1), "from position 1"), code=rotating(plain, still),
+    ),
     "keys pair other channels": Bug(
-        "Llama", ("keys", (0, 1), "from position 1"), rotate=pairs_of_keys,
+        "Llama", ("keys", (0, 1), "from position 1"), code=rotating(plain, interleaved),
     ),
     "far keys rotate by the same angle": Bug(
-        "Llama", ("keys", (0, 1), "from position 6"), rotate=far_keys_alike,
+        "Llama", ("keys", (0, 1), "from position 6"), code=rotating(plain, far_ones_alike),
     ),
     "half of the heads do not rotate": Bug(
-        "Llama", ("rotated channels, heads 2-3", (0, 1), "0"), rotate=half_of_the_heads,
+        "Llama", ("rotated channels, heads 2-3", (0, 1), "0"),
+        code=rotating(half_of_the_heads, half_of_the_heads),
     ),
     "proportional pairs within the share": Bug(
         "Gemma4ForCausalLM", ("pairing", (1,), "halves, 4 apart"),
-        "Megatron-Bridge #4195, coreai-models #66", settings=GEMMA_4, rotate=in_first_half,
+        "Megatron-Bridge #4195, coreai-models #66", settings=GEMMA_4,
+        code={"apply_rotary_pos_emb": in_first_half},
     ),
     "local θ in global layers": Bug(
         "Gemma3ForCausalLM", ("θ", (1,), "base 100; from position 1"), "sglang #21537",
@@ -309,8 +304,7 @@ BUGS = {
     ),
     "scaling of global layers not applied": Bug(
         "Gemma3ForCausalLM", ("θ", (1,), "base 5000; from position 1"), "mlx-vlm #1709",
-        settings=GEMMA_3,
-        config=by_type(LINEAR),
+        settings=GEMMA_3, config=by_type(LINEAR),
     ),
     "window one token too long": Bug(
         "Mistral", ("window", (0, 1), "17 tokens"), settings={"sliding_window": 17},
@@ -617,7 +611,8 @@ SMALLEST = {
 
 def test_keys_that_rotate_alone_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_models.build("Llama")
-    monkeypatch.setattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", keys_alone)
+    [(name, function)] = rotating(still, plain).items()
+    monkeypatch.setattr(sys.modules[type(model).__module__], name, function)
     wrong = {x.property: x.measured for x in declared(model) if x.outcome == "DIFFERS"}
     assert wrong == {"keys": "other than queries from position 1", "rotated channels": "0"}
 

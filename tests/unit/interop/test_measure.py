@@ -21,7 +21,7 @@ from shapeshift import unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import check
 from shapeshift.interop import own_rotation
-from shapeshift.interop.measure import measure, restore, rotate_by_zero, silence
+from shapeshift.interop.measure import measure, rotate_by_zero, silence
 from shapeshift.positions import Representation
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "hugging-face.md"
@@ -59,7 +59,8 @@ def test_each_model_is_served_or_refused_as_the_guide_says(head: str, refused: s
         assert measure(deepcopy(model).bfloat16()).layers == own.layers
         undo = silence(own)  # the attention is still its own
         expected = logits(model, ids())
-        restore(undo)
+        for restore in undo:
+            restore()
         use_position(model, "nope")
         torch.testing.assert_close(logits(model, ids()), expected, rtol=0, atol=1e-5)
         unshift(model)
