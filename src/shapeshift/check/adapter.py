@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop.changed import RELATIVE
-from shapeshift.interop.families import TOKENS, find, relative_kind, text_config
+from shapeshift.interop.families import TOKENS, find, relative_kind, special_ids, text_config
 from shapeshift.positions import Coupled, Randomized, Representation
 from shapeshift.positions.base import HOOKS
 
@@ -263,15 +263,7 @@ def _usable_ids(model: nn.Module) -> Tensor:
             f"the vocabulary of this {type(model).__name__} is not known; give it a vocab_size"
         )
     size = min(sizes or [tables[0][1]])
-    named = [
-        value
-        for config in configs
-        for name, value in getattr(config, "__dict__", {}).items()
-        if name.endswith(("token_id", "token_index"))  # LLaVA has an image_token_index
-    ]
-    special = {
-        n for value in named for n in (value if isinstance(value, list | tuple) else [value])
-    }
+    special = special_ids(*configs)
     usable = [n for n in range(max(0, min(4, size - 2)), size) if n not in special]
     if len(usable) < 2:
         raise ShapeshiftError(

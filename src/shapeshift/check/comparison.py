@@ -61,6 +61,12 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(f"{x[0]}-{x[-1]}" if len(x) > 1 else str(x[0]) for x in parts)
 
 
+def shortened(numbers: Tensor) -> str:
+    """Return numbers in words: of more than four, the first three and the last."""
+    words = [f"{x:.4g}" for x in numbers.tolist()]
+    return ", ".join(words if len(words) <= 4 else [*words[:3], "…", words[-1]])
+
+
 def grouped(readings: list[Reading]) -> list[Reading]:
     """Join readings of the same property that differ in their layers alone."""
     groups: dict[Reading, list[int]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -85,34 +86,30 @@ def _is_causal(it: Comparison) -> bool:
 
 def _read_tables(it: Comparison) -> Iterator[Reading]:
     """Yield the row of the first token of each table of positions of this side."""
-    rows: dict[str, Tensor] = {}
-    handles = []
+    rows: dict[nn.Module, Tensor] = {}
     tables = it.tables
     if it.subject.is_seq2seq:
         is_encoder = it.subject.side == "encoder"
         tables = [name for name in tables if ("encoder" in name.split(".")) == is_encoder]
     if not tables:
         return
-    for name in tables:
+    parts = {name: it.model.get_submodule(name) for name in tables}
 
-        def hook(part: nn.Module, args: Any, out: Tensor, name: str = name) -> None:
-            rows.setdefault(name, out.reshape(-1, out.shape[-1])[0])
+    def see(part: nn.Module, args: Any, out: Tensor) -> None:
+        rows.setdefault(part, out.reshape(-1, out.shape[-1])[0])
 
-        handles.append(it.model.get_submodule(name).register_forward_hook(hook))
-    try:
+    with ExitStack() as hooks:
+        for part in parts.values():
+            hooks.enter_context(part.register_forward_hook(see))
         it.watch(torch.arange(2), 1, with_ids=False)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for name in tables:
-        part = it.model.get_submodule(name)
+    for name, part in parts.items():
         family, what = family_of(part), f"row of the first token, {name}"
         table = family.table_of(part)
-        if name not in rows or table is None:
-            why = "no table is read" if name in rows else "it is not used"
+        if part not in rows or table is None:
+            why = "no table is read" if part in rows else "it is not used"
             yield it.reading(what, None, why, "", "not measured")
             continue
-        off = (table.double() - rows[name].double()).abs().amax(1)
+        off = (table.double() - rows[part].double()).abs().amax(1)
         row = str(int(off.argmin())) if off.min() < 1e-6 else "none of the table's"
         first = family.first(part)
         if family is CALLED_WITH_ROWS and not first:  # YOSO has two rows more than positions

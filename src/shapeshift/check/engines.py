@@ -74,12 +74,9 @@ def open_engine(path: str | Path, max_length: int = 300) -> Engine | None:
     try:
         if path.suffix == ".gguf" and path.is_file():
             return _gguf(path, max_length)
-        if path.suffix == ".onnx" and path.is_file():
-            return _onnx(path)
-        if (path / "model.onnx").is_file():
-            return _onnx(path / "model.onnx")
-        if (path / "decoder.onnx").is_file():
-            return _onnx(path / "decoder.onnx")
+        for file in (path, path / "model.onnx", path / "decoder.onnx"):
+            if file.suffix == ".onnx" and file.is_file():
+                return _onnx(file)
         if (path / "model.bin").is_file() and (path / "config.json").is_file():
             return _ctranslate2(path)
     except ShapeshiftError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -123,16 +124,15 @@ def _reaching(it: Comparison, ids: Tensor, given: dict[str, Any]) -> tuple[Tenso
 
     model: nn.Module = it.model
     known = {name: value for name, value in given.items() if name in it.subject.names}
-    handles = [part.register_forward_hook(see, with_kwargs=True) for part in model.modules()]
-    try:
-        out = model(ids, **known, use_cache=it.subject.takes_cache)
-    except Exception as error:
-        if not reached:
-            raise UnsupportedError(line(error)) from error
-        out = None  # positions that do not fit the tokens end in an error
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks:
+        for part in model.modules():
+            hooks.enter_context(part.register_forward_hook(see, with_kwargs=True))
+        try:
+            out = model(ids, **known, use_cache=it.subject.takes_cache)
+        except Exception as error:
+            if not reached:
+                raise UnsupportedError(line(error)) from error
+            out = None  # positions that do not fit the tokens end in an error
     if not reached:
         raise UnsupportedError("no rotary embeddings with positions of several axes are reached")
     pos = reached[0] if reached[0].ndim == 3 else reached[0].unsqueeze(0)

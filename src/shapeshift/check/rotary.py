@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift.interop.measure import rotate_by_zero
 from shapeshift.positions import Rotary
 from shapeshift.positions.released import BY_LENGTH
 from shapeshift.positions.rope_config import NoPositionsError
 
 from .adapter import UnsupportedError
-from .comparison import Comparison, Reading, spans
+from .comparison import Comparison, Reading, shortened, spans
 from .rotation import MixedError, Rotation, measure_rotation, pairing
-from .watch import Call, Watch, silent
+from .watch import Call, Watch
 
 FURTHEST = 8191
 """The furthest position that is measured."""
@@ -114,7 +116,9 @@ def _twice(it: Comparison, pos: Tensor, rows: int) -> tuple[Watch, Watch | None]
     turning = it.watch(pos, rows)
     if not turning.rotary:
         return turning, None
-    with silent(turning.rotary):
+    with ExitStack() as hooks:
+        for part in turning.rotary:
+            hooks.enter_context(part.register_forward_hook(rotate_by_zero))
         return turning, it.watch(pos, rows)
 
 
@@ -141,64 +145,53 @@ def _by_head(
 
 
 def _compare(it: Comparison, layer: int, rotation: Rotation, said: _Declared) -> Iterator[Reading]:
+    def compare(name: str, measured: str, stated: str, agrees: bool) -> Reading:
+        if not said.why:
+            return it.agree(name, layer, measured, stated, agrees)
+        return it.reading(name, layer, measured, said.why * (name == "θ"), "not declared")
+
     num, rotary = len(rotation.pairs), said.rotary
     if rotation.keys_differ is not None:
         measured = f"other than queries from position {rotation.keys_differ}"
-        if said.why:
-            yield it.reading("keys", layer, measured, "", "not declared")
-        else:
-            yield it.agree("keys", layer, measured, "as queries", False)
-    uneven = rotation.differs(rotation.theta)
-    angles = "position · θ"
-    if uneven is not None:
-        angles = f"off by {uneven[1]:.2g} from position {uneven[0]}"
-    numbers = tuple(rotation.theta.flatten().tolist())
-    if said.why:
-        values = {
-            "rotated channels": str(2 * num),
-            "θ": spell(rotation.theta) if num else "",
-            "angles": angles if num else "",
-            "pairing": rotation.pairing if num else "",
-            "attention factor": "" if rotation.factor is None else f"{rotation.factor:.6g}",
-        }
-        for name, value in values.items():
-            if value and (num or rotation.head is not None):
-                why = said.why if name == "θ" else ""
-                reading = it.reading(name, layer, value, why, "not declared")
-                yield replace(reading, values=numbers if name == "θ" else ())
-        return
+        yield compare("keys", measured, "as queries", False)
     theta = torch.zeros(0) if rotary is None else rotary.frequencies().cpu()
     theta = theta[theta != 0].double()
     visible = int((theta * rotation.pos.max() > 20 * rotation.noise).sum())
     same = visible <= num <= len(theta)
-    measured, stated = str(2 * num), str(2 * len(theta))
+    measured = str(2 * num)
     if same and num < len(theta):
         measured += ", others are too slow to see"
-    if not num and rotary is not None and not said.knows_pairs and rotation.head is None:
-        yield it.reading("rotated channels", layer, measured, UNREAD, "not declared")
+    if not num and rotation.head is None and (said.why or not said.knows_pairs):
+        if rotary is not None:
+            yield it.reading("rotated channels", layer, measured, UNREAD, "not declared")
         return
-    yield it.agree("rotated channels", layer, measured, stated, same)
-    if not num or rotary is None:
+    yield compare("rotated channels", measured, str(2 * len(theta)), same)
+    if not num or (rotary is None and not said.why):
         return
     theta = theta[:num] if same else theta
     wrong = rotation.differs(theta) if same else None
     measured = spell(rotation.theta)
     if wrong is not None:
         measured += f"; from position {wrong[0]}"
-    yield it.agree("θ", layer, measured, spell(theta), same and wrong is None)
-    yield it.agree("angles", layer, angles, "position · θ", uneven is None)
-    if not said.knows_pairs:
+    reading = compare("θ", measured, spell(theta), same and wrong is None)
+    yield replace(reading, values=tuple(rotation.theta.tolist()) if said.why else ())
+    uneven = rotation.differs(rotation.theta)
+    angles = "position · θ"
+    if uneven is not None:
+        angles = f"off by {uneven[1]:.2g} from position {uneven[0]}"
+    yield compare("angles", angles, "position · θ", uneven is None)
+    if rotary is None or not said.knows_pairs:
         yield it.reading("pairing", layer, rotation.pairing, "", "not declared")
     else:
         pairs = pairing(1 if rotary.pairs == "interleaved" else rotary.width // 2)
         yield it.agree("pairing", layer, rotation.pairing, pairs, rotation.pairing == pairs)
-    name, stated = "attention factor", f"{rotary.attention_factor:.6g}"
-    if rotation.factor is None:
+    stated = 1.0 if rotary is None else rotary.attention_factor
+    if rotation.factor is not None:
+        near = math.isclose(rotation.factor, stated, rel_tol=rotation.noise)
+        yield compare("attention factor", f"{rotation.factor:.6g}", f"{stated:.6g}", near)
+    elif not said.why:
         why = "no module returns cosines and sines"
-        yield it.reading(name, layer, why, stated, "not measured")
-    else:
-        near = math.isclose(rotation.factor, rotary.attention_factor, rel_tol=rotation.noise)
-        yield it.agree(name, layer, f"{rotation.factor:.6g}", stated, near)
+        yield it.reading("attention factor", layer, why, f"{stated:.6g}", "not measured")
 
 
 def _declared(it: Comparison, layer: int, length: int | None) -> _Declared:
@@ -248,5 +241,4 @@ def spell(theta: Tensor) -> str:
         expected = base ** (-torch.arange(num, dtype=theta.dtype) / num)
         if torch.allclose(theta, expected, rtol=1e-3, atol=0):
             return f"base {float(f'{base:.5g}'):.6g}"  # float32 has hardly more digits
-    shown = [f"{x:.4g}" for x in theta.tolist()]
-    return ", ".join(shown if num <= 4 else [*shown[:3], "…", shown[-1]])
+    return shortened(theta)

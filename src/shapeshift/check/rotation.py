@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -88,10 +87,11 @@ def measure_rotation(
     """
     if call.query is None or call.key is None:
         raise UnsupportedError("its attention is not reached")
-    query, key = _by_token(call, head)
-    before = [x[:1].expand_as(x) for x in (query, key)]
-    if still is not None and still.query is not None and still.key is not None:
-        before = [*_by_token(still, head)]
+    all_heads = still or call
+    if head is not None:
+        call, still = _one_head(call, head), still and _one_head(still, head)
+    query, key = _by_token(call)
+    before = [x[:1].expand_as(x) for x in (query, key)] if still is None else _by_token(still)
     width = query.shape[-1]
     if query.shape[1] <= width:
         raise UnsupportedError("the vocabulary has too few tokens")
@@ -113,9 +113,7 @@ def measure_rotation(
     key_angles, key_scale, missed_keys = _turns(before[1], key, pairs)
     off = missed_keys > LINEAR
     if not len(pairs) and off.any():  # a MixedError unless keys rotate alone
-        _, keys = _by_head(call, head)
-        _, unmoved = (None, None) if still is None else _by_head(still, head)
-        measure_rotation(Call(keys, keys), None if unmoved is None else Call(unmoved, unmoved), pos)
+        measure_rotation(Call(call.key, call.key), still and Call(still.key, still.key), pos)
     factor = None
     if len(pairs):
         off |= (_wrapped(angles - key_angles).abs() > 2 * noise).any(1)
@@ -126,7 +124,7 @@ def measure_rotation(
     sign = -1 if backwards else 1
     return Rotation(
         pos=pos,
-        pairs=_sources(still or call, pairs),
+        pairs=_sources(all_heads, pairs),
         angles=sign * angles,
         theta=sign * theta,
         factor=factor,
@@ -137,23 +135,19 @@ def measure_rotation(
     )
 
 
-def _by_head(call: Call, head: int | None) -> Iterator[Tensor]:
-    """Yield queries and keys `(B, H, T, E)`, of one head or all."""
+def _one_head(call: Call, head: int) -> Call:
+    """Return a call with one of its query heads, and the key head that it reads."""
     assert call.query is not None
     assert call.key is not None
-    num_heads = call.query.shape[1]
-    for heads in (call.query, call.key):
-        n = slice(None)
-        if head is not None:
-            first = head * heads.shape[1] // num_heads
-            n = slice(first, first + 1)
-        yield heads[:, n]
+    of_key = head * call.key.shape[1] // call.query.shape[1]
+    return Call(call.query[:, [head]], call.key[:, [of_key]])
 
 
-def _by_token(call: Call, head: int | None) -> Iterator[Tensor]:
-    """Yield queries and keys `(T, B · H, E)` in float64."""
-    for heads in _by_head(call, head):
-        yield heads.double().transpose(0, 2).flatten(1, 2)
+def _by_token(call: Call) -> list[Tensor]:
+    """Return queries and keys `(T, B · H, E)` in float64."""
+    assert call.query is not None
+    assert call.key is not None
+    return [heads.double().transpose(0, 2).flatten(1, 2) for heads in (call.query, call.key)]
 
 
 def _turns(before: Tensor, after: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:

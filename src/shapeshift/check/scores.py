@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shapeshift.positions import T5, ALiBi
 
-from .comparison import Comparison, Reading
+from .comparison import Comparison, Reading, shortened
 from .watch import MASKED, Call
 
 BIAS_PRECISION = 2.0**-7
@@ -193,7 +193,6 @@ def spell(bias: Tensor, distances: Tensor) -> str:
     near = distances.abs().argsort(stable=True)
     slopes = -bias[:, near[1]]
     if torch.allclose(bias, -slopes[:, None] * distances.abs(), rtol=2e-2, atol=1e-5):
-        shown = [f"{x:.4g}" for x in slopes.tolist()]
-        return "slopes " + ", ".join(shown if len(shown) <= 4 else [*shown[:3], "…", shown[-1]])
+        return f"slopes {shortened(slopes)}"
     shown = [f"{float(bias[0, n]):.3g} at {int(distances[n])}" for n in near[1:4]]
     return f"head 0: {', '.join(shown)}, …"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from shapeshift.attention.recording import recording
-from shapeshift.interop.measure import is_rotation, rotate_by_zero, tensors_of
+from shapeshift.interop.measure import is_rotation, tensors_of
 
 PRODUCTS = torch.matmul, Tensor.matmul, Tensor.__matmul__
 SOFTMAX = F.softmax, torch.softmax, Tensor.softmax
@@ -64,25 +64,19 @@ class Watch(TorchFunctionMode):
 
     def run(self, model: nn.Module, forward: Callable[[], object]) -> Watch:
         """Call `forward`, which calls `model`; return this watch."""
-        handles = [part.register_forward_hook(self._see) for part in model.modules()]
-        for name, part in model.named_modules():
-            path, _, last = name.rpartition(".")
-            if last.isdigit() and not any(step.isdigit() for step in path.split(".")):
-                handles.append(part.register_forward_pre_hook(self._enter))
-                handles.append(part.register_forward_hook(self._leave(int(last))))
         heads: Any = getattr(model, "get_output_embeddings", lambda: None)
         head = heads()
-        if head is not None:  # whose logits nobody reads
-            cut = head.register_forward_pre_hook(
-                lambda _, args: (args[0][:, -1:], *args[1:]) if args else None
-            )
-            handles.append(cut)
-        try:
+        with ExitStack() as hooks:
+            for name, part in model.named_modules():
+                hooks.enter_context(part.register_forward_hook(self._see))
+                path, _, last = name.rpartition(".")
+                if last.isdigit() and not any(step.isdigit() for step in path.split(".")):
+                    hooks.enter_context(part.register_forward_pre_hook(self._enter))
+                    hooks.enter_context(part.register_forward_hook(self._leave(int(last))))
+            if head is not None:  # whose logits nobody reads
+                hooks.enter_context(head.register_forward_pre_hook(_last_token))
             with self, recording():  # in which our attention computes in steps of PyTorch
                 forward()
-        finally:
-            for handle in handles:
-                handle.remove()
         return self
 
     def _enter(self, part: nn.Module, args: Any) -> None:
@@ -160,12 +154,5 @@ class Watch(TorchFunctionMode):
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
 
-@contextmanager
-def silent(rotary: set[nn.Module]) -> Iterator[None]:
-    """Context: these modules rotate by zero."""
-    handles = [part.register_forward_hook(rotate_by_zero) for part in rotary]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def _last_token(head: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    return (args[0][:, -1:], *args[1:]) if args else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -180,17 +180,13 @@ def _check(base: Any, names: list[str], rotaries: dict[str, Rotary], length: int
     """Raise a `ShapeshiftError` unless the modules return the cosines and sines of `rotaries`."""
     turned: list[tuple[Tensor, ...]] = []
     parts = [base.get_submodule(name) for name in names]
-    handles = [
-        part.register_forward_hook(lambda part, args, out: turned.append(tensors_of(out)))
-        for part in parts
-    ]
     device = next(base.parameters()).device
-    try:
-        with torch.no_grad():
-            base(input_ids=torch.ones(1, length, dtype=torch.int64, device=device), use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
+    ids = torch.ones(1, length, dtype=torch.int64, device=device)
+    with ExitStack() as hooks, torch.no_grad():
+        for part in parts:
+            hook = part.register_forward_hook(lambda _, args, out: turned.append(tensors_of(out)))
+            hooks.enter_context(hook)
+        base(input_ids=ids, use_cache=False)
     pos = torch.arange(length, device=device)[None]
     for rotary in rotaries.values():
         turn = rotary.turn(pos, torch.float64)

@@ -175,6 +175,17 @@ def text_config(config: Any) -> Any:
         return config
 
 
+def special_ids(*configs: Any) -> set[int]:
+    """Return the ids of tokens that configurations name."""
+    named = [
+        value
+        for config in configs
+        for name, value in getattr(config, "__dict__", {}).items()
+        if name.endswith(("token_id", "token_index"))  # LLaVA has an image_token_index
+    ]
+    return {n for value in named for n in (value if isinstance(value, list | tuple) else [value])}
+
+
 def has_axes(model: nn.Module) -> bool:
     """Return whether a model rotates by several positions for each token, as Qwen2-VL does: it has
     a method for them, or its configuration names the pairs of each axis."""

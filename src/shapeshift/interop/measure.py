@@ -12,8 +12,9 @@ In these passes no attention mixes tokens: each returns its values. Then
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 
 from .changed import no_vectors
-from .families import has_axes, text_config
+from .families import has_axes, special_ids, text_config
 from .numbering import KEYS
 from .own_rotation import own_rotation
 from .recorder import LENGTH, Call, Run, no_interface, places, recording, rows_of, same
@@ -84,9 +85,6 @@ class Layer:
     rotation: dict[str, Any] | str = ""
 
 
-Undo = list[tuple[nn.Module, Any]]
-
-
 def measure(model: nn.Module) -> Own:
     """Return a model's own positions; the model is unchanged afterwards.
 
@@ -106,7 +104,7 @@ def measure(model: nn.Module) -> Own:
         base = _innermost(top, {call.module for call in first.calls})
         own = Own(base, *_position_modules(base, first.outputs, other.outputs))
         kept, step = _state(own), FAR if _turns_far(own) else 1
-        undo: Undo = []
+        undo: list[Callable[[], object]] = []
         hook = base.register_forward_pre_hook(_with_keys, with_kwargs=True)
         try:
             turned = first
@@ -125,7 +123,8 @@ def measure(model: nn.Module) -> Own:
             padded = run(top, rows, attention_mask=padding)
         finally:
             hook.remove()
-            restore(undo)
+            for restore in undo:
+                restore()
             for part, attributes in kept:
                 vars(part).clear()
                 vars(part).update(attributes)
@@ -149,31 +148,26 @@ def _state(own: Own) -> list[tuple[nn.Module, dict[str, Any]]]:
     return [(part, {**vars(part), "_buffers": {**part._buffers}}) for part in parts]
 
 
-def silence(own: Own) -> Undo:
-    """Let the modules that hold positions add nothing and rotate by zero; `restore` undoes it."""
-    undo: Undo = []
+def silence(own: Own) -> list[Callable[[], object]]:
+    """Let the modules that hold positions add nothing and rotate by zero; return the calls that
+    undo it."""
+    undo: list[Callable[[], object]] = []
     for name in own.tables:
         table = own.base.get_submodule(name)
         is_trained = any(weight.requires_grad for weight in table.parameters())
-        undo.append((table, (vars(table).get("forward"), is_trained)))
+        undo.append(partial(_restore, table, vars(table).get("forward"), is_trained))
         table.requires_grad_(False).forward = no_vectors
     for name in own.rotary:
-        rotary = own.base.get_submodule(name)
-        undo.append((rotary, rotary.register_forward_hook(rotate_by_zero)))
+        hook = own.base.get_submodule(name).register_forward_hook(rotate_by_zero)
+        undo.append(hook.remove)
     return undo
 
 
-def restore(undo: Undo) -> None:
-    """Undo `silence`."""
-    for module, before in undo:
-        if not isinstance(before, tuple):
-            before.remove()
-            continue
-        forward, is_trained = before
-        del module.forward
-        if forward is not None:  # of accelerate
-            module.forward = forward
-        module.requires_grad_(is_trained)
+def _restore(table: nn.Module, forward: Any, is_trained: bool) -> None:
+    del table.forward
+    if forward is not None:  # of accelerate
+        table.forward = forward
+    table.requires_grad_(is_trained)
 
 
 def rotate_by_zero(module: nn.Module, args: Any, output: Any) -> Any:
@@ -217,15 +211,13 @@ def _outermost(model: nn.Module) -> Any:
 def _tokens(top: Any) -> Tensor:
     """Return eight ids of tokens that are not special."""
     config = text_config(top.config)
-    special = {n for name, n in vars(config).items() if name.endswith(("token_id", "token_index"))
-               and isinstance(n, int)}  # fmt: skip
     device = next(top.get_input_embeddings().parameters()).device
     if device.type == "meta":
         raise ShapeshiftError(
             "the weights of this model are on the device meta, where they have no numbers; load"
             " them before use_position"
         )
-    usable = [n for n in range(config.vocab_size) if n not in special]
+    usable = sorted({*range(config.vocab_size)} - special_ids(config))
     usable = usable[4:12] or usable
     return torch.tensor((usable * 8)[:8], device=device)
 

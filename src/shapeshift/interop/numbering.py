@@ -201,7 +201,7 @@ def attention(
             " position; call use_position (after unshift, if a layer was replaced), or"
             " model.set_attn_implementation('sdpa') for the model's own positions"
         )
-    if not isinstance(placed, tuple):  # a `Recorder`
+    if not isinstance(placed, tuple):  # a `recorder.Run`
         given = {**kwargs, "softcap": softcap, "s_aux": s_aux, KEYS: shapeshift_keys}
         given["position_ids"] = position_ids
         recorded: tuple[Tensor, None] = placed.attend(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError, reason
 
 from .changed import register
 from .numbering import KEYS, NAME, attention
@@ -38,13 +38,16 @@ class Call:
     arguments: dict[str, Any]
 
 
-class Recorder:
-    """What `numbering.attention` calls in place of a position while a model is measured."""
+@dataclass
+class Run:
+    """What `numbering.attention` calls in place of a position, and what a forward pass shows."""
 
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.outputs: dict[nn.Module, list[Any]] | None = None  # what modules returned
-        self.reached: set[nn.Module] = set()  # modules that got `KEYS`
+    length: int  # T
+    keep: bool  # whether to keep outputs
+    calls: list[Call] = field(default_factory=list)
+    outputs: dict[nn.Module, list[Any]] = field(default_factory=dict)  # what modules returned
+    reached: set[nn.Module] = field(default_factory=set)  # modules that got `KEYS`
+    result: Tensor | None = None  # of the tokens at `SAME`, (B, S, …)
 
     def attend(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
@@ -55,23 +58,14 @@ class Recorder:
         v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
         return v.transpose(1, 2).contiguous(), None
 
-    def keep(self, part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
-        """Forward hook of all modules."""
-        if self.outputs is not None:
-            self.outputs.setdefault(part, []).append(output)
-        if KEYS in kwargs:
-            self.reached.add(part)
 
-
-@dataclass
-class Run:
-    """What a forward pass has shown."""
-
-    calls: list[Call]
-    outputs: dict[nn.Module, list[Any]]
-    result: Tensor | None  # (B, S, …)
-    length: int  # T
-    reached: set[nn.Module]
+def _see(part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
+    """Forward hook of all modules."""
+    record: Run = vars(part)[NAME]
+    if record.keep:
+        record.outputs.setdefault(part, []).append(output)
+    if KEYS in kwargs:
+        record.reached.add(part)
 
 
 def no_interface(top: nn.Module) -> ShapeshiftError:
@@ -98,52 +92,50 @@ def places(length: int) -> list[int]:
 
 @contextmanager
 def recording(top: Any) -> Iterator[Callable[..., Run]]:
-    """Let `top` call a recorder in place of its attentions, in evaluation mode. Yields a function
-    that calls it, or a part of it, with ids and, where it takes them, further arguments."""
-    recorder = Recorder()
+    """Let `top` call a `Run` in place of its attentions, in evaluation mode. Yields a function that
+    calls it, or a part of it, with ids and, where it takes them, further arguments."""
     parts: list[Any] = [*top.modules()]
     configs = [(part, part.config) for part in parts if hasattr(part, "config")]
     modes = [(part, part.training) for part in parts]
 
     def run(part: Any, ids: Tensor, *, keep: bool = False, **arguments: Tensor) -> Run:
-        recorder.calls, recorder.outputs = [], {} if keep else None
+        record = Run(ids.shape[1], keep)
+        for each in parts:
+            vars(each)[NAME] = record
         known = inspect.signature(part.forward).parameters
         given = {"use_cache": False, **arguments}
         try:
             out = part(input_ids=ids, **{name: x for name, x in given.items() if name in known})
         except Exception as error:
-            if not recorder.calls and not getattr(top, "_supports_attention_backend", True):
+            if not record.calls and not getattr(top, "_supports_attention_backend", True):
                 raise no_interface(top) from error
-            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
             raise ShapeshiftError(
                 f"use_position tries a model with a few tokens, and {type(top).__name__} fails:"
-                f" {first}"
+                f" {reason(error)}"
             ) from error
         values = (out,) if isinstance(out, Tensor) else out
         values = values if isinstance(values, tuple) else values.values()
         result = next((x for x in values if _is_by_token(x, ids)), None)
-        result = None if result is None else result[:, places(ids.shape[1])]
-        return Run(recorder.calls, recorder.outputs or {}, result, ids.shape[1], recorder.reached)
+        record.result = None if result is None else result[:, places(record.length)]
+        return record
 
     register(NAME, attention)
     copies: dict[int, Any] = {}
-    handles = [part.register_forward_hook(recorder.keep, with_kwargs=True) for part in parts]
     try:
         for part, config in configs:
             part.config = copies.setdefault(id(config), copy(config))
             part.config._attn_implementation_internal = NAME
-        for part in parts:
-            vars(part)[NAME], part.training = recorder, False
-        with torch.no_grad():
+        with ExitStack() as hooks, torch.no_grad():
+            for part in parts:
+                part.training = False
+                hooks.enter_context(part.register_forward_hook(_see, with_kwargs=True))
             yield run
     finally:
-        for handle in handles:
-            handle.remove()
         for part, config in configs:
             part.config = config
         for part, mode in modes:
             part.training = mode
-            del vars(part)[NAME]
+            vars(part).pop(NAME, None)
 
 
 def _is_by_token(x: object, ids: Tensor) -> bool:

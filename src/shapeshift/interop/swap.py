@@ -18,7 +18,7 @@ from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import UNDO, refuse_changed, related, use_attention
-from .measure import Layer, Own, measure, restore, silence
+from .measure import Layer, Own, measure, silence
 from .numbering import CAUSAL, NAME, Tracker, attention, keys_as_ids
 from .own_rotation import SHARE
 
@@ -204,7 +204,8 @@ def restore_position(model: nn.Module) -> None:
     changed: list[Any] = [part for part in model.modules() if hasattr(part, UNDO)]
     for base in changed:
         undo = getattr(base, UNDO)
-        restore(undo["silenced"])
+        for restore in undo["silenced"]:
+            restore()
         for part in related(model, base):
             if getattr(part.config, "_attn_implementation", None) == NAME:
                 part.config._attn_implementation = undo["attention"]

@@ -42,14 +42,9 @@ BY_HAND: dict[str, dict[str, Any]] = {
 
 def llama(**rope: Any) -> Any:
     """A Llama whose logits depend on positions a lot."""
-    torch.manual_seed(1)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = hf.LlamaConfig(
-        vocab_size=40, intermediate_size=32, max_position_embeddings=TRAINED, bos_token_id=None,
-        eos_token_id=None, rope_parameters={"rope_theta": BASE, "rope_type": "default", **rope},
-        **sizes,
-    )  # fmt: skip
-    model = hf.LlamaForCausalLM(config).eval()
+    settings = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None, "vocab_size": 40}
+    rope = {"rope_theta": BASE, "rope_type": "default", **rope}
+    model = tiny_models.make("LlamaForCausalLM", TRAINED, rope_parameters=rope, **settings)
     for weight in model.parameters():
         weight.data *= 5 if weight.ndim > 1 else 1
     return model
@@ -88,9 +83,8 @@ def test_linear_is_interpolation_of_positions() -> None:
     [unchanged, linear] = rows(llama(), "linear").values()
     between = torch.arange(LENGTH)[None] / FACTOR
     for start, end, value in linear.perplexity:
-        assert value == pytest.approx(
-            perplexity(llama(), start, end, position_ids=between), rel=1e-4
-        )
+        expected = perplexity(llama(), start, end, position_ids=between)
+        assert value == pytest.approx(expected, rel=1e-4)
     assert unchanged.perplexity[-1][2] == pytest.approx(perplexity(llama(), 48, 64), rel=1e-4)
     assert unchanged.perplexity[-1][2] != pytest.approx(linear.perplexity[-1][2], rel=0.01)
 
@@ -136,34 +130,26 @@ def test_a_model_whose_cache_is_wrong_is_found() -> None:
     assert row.is_consistent is False
 
 
-@pytest.mark.parametrize("what", ["attention factor", "θ"])
-def test_a_broken_method_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "wrong"),
+    [("yarn", "attention factor"), ("yarn", "θ"), ("longrope", "long factors ignored")],
+)
+def test_a_broken_method_is_found(method: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    right = ROPE_INIT_FUNCTIONS["yarn"]
+    right = ROPE_INIT_FUNCTIONS[method]
 
     def broken(*args: Any, **kwargs: Any) -> tuple[Tensor, float]:
+        if wrong == "long factors ignored":
+            return right(*args, **{**kwargs, "seq_len": None})
         theta, factor = right(*args, **kwargs)
-        return (theta, 1.0) if what == "attention factor" else (theta * 1.001, factor)
+        return (theta, 1.0) if wrong == "attention factor" else (theta * 1.001, factor)
 
-    monkeypatch.setitem(ROPE_INIT_FUNCTIONS, "yarn", broken)
-    [_, linear, yarn] = rows(llama(), "linear", "yarn").values()
+    monkeypatch.setitem(ROPE_INIT_FUNCTIONS, method, broken)
+    [_, linear, found] = rows(llama(), "linear", method).values()
     assert not linear.refused
-    assert "computes other cosines or sines" in yarn.refused
-    assert not yarn.perplexity
-
-
-def test_longrope_that_ignores_its_long_factors_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    right = ROPE_INIT_FUNCTIONS["longrope"]
-
-    def short(*args: Any, **kwargs: Any) -> Any:
-        return right(*args, **{**kwargs, "seq_len": None})
-
-    monkeypatch.setitem(ROPE_INIT_FUNCTIONS, "longrope", short)
-    [_, longrope] = rows(llama(), "longrope").values()
-    assert "computes other cosines or sines" in longrope.refused
+    assert "computes other cosines or sines" in found.refused
+    assert not found.perplexity
 
 
 def test_the_model_is_as_before() -> None:
@@ -201,12 +187,8 @@ def test_after_use_position() -> None:
 
 
 def test_layers_with_windows_keep_their_rotation() -> None:
-    config = hf.Gemma3TextConfig(
-        vocab_size=40, hidden_size=32, num_hidden_layers=6, num_attention_heads=2, head_dim=8,
-        num_key_value_heads=1, intermediate_size=32, sliding_window=8,
-        max_position_embeddings=TRAINED,
-    )  # fmt: skip
-    model = hf.Gemma3ForCausalLM(config)
+    types = ["sliding_attention", "full_attention"]
+    model = tiny_models.make("Gemma3ForCausalLM", TRAINED, sliding_window=8, layer_types=types)
     before = deepcopy(model.config.rope_parameters)
     with extended(model, "linear", TRAINED, LENGTH):
         now = model.config.rope_parameters
@@ -302,9 +284,7 @@ def test_a_model_that_scales_its_rotation_already() -> None:
 
 @pytest.mark.parametrize("position", ["alibi", "table"])
 def test_a_model_without_rotary_positions_is_measured_unchanged(position: str) -> None:
-    sizes = {"n_positions": TRAINED, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    config = hf.GPT2Config(vocab_size=40, bos_token_id=None, eos_token_id=None, **sizes)
-    model = hf.GPT2LMHeadModel(config)
+    model = tiny_models.make("GPT2LMHeadModel", TRAINED)
     if position == "alibi":
         use_position(model := llama(), "alibi")
     [unchanged, yarn, drope] = rows(model, "yarn", "drope", num_passkeys=1).values()
@@ -319,12 +299,7 @@ def test_a_model_without_rotary_positions_is_measured_unchanged(position: str) -
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_a_model_that_sees_later_tokens_is_refused(is_causal: bool, dtype: torch.dtype) -> None:
-    model = hf.BertLMHeadModel(
-        hf.BertConfig(
-            vocab_size=40, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
-            intermediate_size=32, max_position_embeddings=TRAINED, is_decoder=is_causal,
-        )
-    ).to(dtype)  # fmt: skip
+    model = tiny_models.make("BertLMHeadModel", TRAINED, is_decoder=is_causal).to(dtype)
     for weight in model.parameters():
         weight.data *= 10 if weight.ndim > 1 else 1  # as much as in a trained model
     if is_causal:
@@ -335,7 +310,5 @@ def test_a_model_that_sees_later_tokens_is_refused(is_causal: bool, dtype: torch
 
 
 def test_an_encoder_decoder_is_refused() -> None:
-    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 40}
-    model = hf.BartForConditionalGeneration(hf.BartConfig(**sizes))
     with pytest.raises(ShapeshiftError, match="no causal model"):
-        next(context(model))
+        next(context(tiny_models.build("BART")))

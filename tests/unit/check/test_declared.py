@@ -19,6 +19,7 @@ import torch
 from tests.unit import tiny_models
 from tests.unit.interop.test_measure import rows
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, rotate_half
 from typer.testing import CliRunner
 
 from shapeshift import use_position
@@ -37,25 +38,25 @@ LLAMA_3 = {
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
 }  # fmt: skip
 LOCAL = {"rope_type": "default", "rope_theta": 100.0}
-GEMMA_3 = {
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 16,
-    "rope_parameters": {
-        "sliding_attention": LOCAL,
-        "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
-    },
-}
 LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0}
-GLOBAL = {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}
-GEMMA_4 = {
-    "layer_types": ["sliding_attention", "full_attention"],
-    "global_head_dim": 16,
-    "rope_parameters": {"sliding_attention": LOCAL, "full_attention": GLOBAL},
-}
-WHOLE = {**GLOBAL, "partial_rotary_factor": 1.0}
+SHARE = {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}
+TYPES = ["sliding_attention", "full_attention"]
+
+
+def by_type(full: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return settings of a model whose layers differ."""
+    parameters = {"sliding_attention": LOCAL, "full_attention": full}
+    return {"layer_types": TYPES, "rope_parameters": parameters, **settings}
+
+
+GEMMA_3 = by_type({"rope_type": "default", "rope_theta": 5000.0}, sliding_window=16)
+GEMMA_4 = by_type(SHARE, global_head_dim=16)
 IMAGES = "Qwen2_5_VLForConditionalGeneration"
 Seed = Callable[[Any, Any], object]
 """Puts a bug into a model, or what it should do into a copy of its configuration."""
+
+Turn = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Rotates heads by cosines and sines."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +71,15 @@ class Bug:
     """
 
     model: str
-    settings: dict[str, Any]
-    seed: Seed
     finds: tuple[str, tuple[int, ...], str]
     like: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: Seed = lambda model, config: None
     config: dict[str, Any] = field(default_factory=dict)
     code: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def readings(self, monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
-        model = (
-            tiny_models.make_with_images(self.model)
-            if self.model == IMAGES
-            else tiny_models.build(self.model, **{"positions": 512, **self.settings})
-        )
+        model = tiny_models.build(self.model, **{"positions": 512, **self.settings})
         config = deepcopy(model.config)
         for name, value in self.config.items():
             assert hasattr(config, name)
@@ -93,32 +90,23 @@ class Bug:
         return declared(model, config)
 
 
-def nothing(model: Any, config: Any) -> None:
-    """The configuration differs already."""
-
-
 def uninitialised(model: Any, config: Any) -> None:
-    rotary = model.model.rotary_emb
-    rotary.inv_freq.copy_(torch.rand(rotary.inv_freq.shape, generator=generator(0)))
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    theta = model.model.rotary_emb.inv_freq
+    theta.copy_(torch.rand(theta.shape, generator=torch.Generator().manual_seed(0)))
 
 
 def in_bfloat16(positions_too: bool) -> Seed:
     """θ and the angles are rounded, or the positions alone."""
 
-    def forward(rotary: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        pos, theta = position_ids.bfloat16(), rotary.inv_freq
-        theta = theta if positions_too else theta.bfloat16()
-        angles = pos[..., None] * theta
-        angles = torch.cat((angles, angles), dim=-1).float()
-        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-
     def seed(model: Any, config: Any) -> None:
         rotary = model.model.rotary_emb
-        rotary.forward = lambda x, position_ids: forward(rotary, x, position_ids)
+
+        def forward(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+            theta = rotary.inv_freq if positions_too else rotary.inv_freq.bfloat16()
+            angles = (position_ids.bfloat16()[..., None] * theta).float().repeat(1, 1, 2)
+            return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+        rotary.forward = forward
 
     return seed
 
@@ -132,48 +120,43 @@ def slopes_of_more_heads(num_heads: int, device: torch.device) -> Tensor:
     return ALiBi(num_heads=2 * num_heads).slopes()[:num_heads]
 
 
-def rotate_half(x: Tensor) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
+def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return apply_rotary_pos_emb(x, x, cos, sin)[0]
 
 
-def interleaved(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def still(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return x
+
+
+def backwards(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return plain(x, cos, -sin)
+
+
+def interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotates channels 2m and 2m + 1 instead of m and m + E/2."""
     cos, sin = (x.chunk(2, dim=-1)[0].repeat_interleave(2, dim=-1)[:, None] for x in (cos, sin))
-
-    def turn(x: Tensor) -> Tensor:
-        swapped = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
-        return x * cos + swapped * sin
-
-    return turn(q), turn(k)
+    swapped = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+    return x * cos + swapped * sin
 
 
-def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return x * cos[:, None] + rotate_half(x) * sin[:, None]
-
-
-def queries_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return plain(q, cos, sin), k
-
-
-def pairs_of_keys(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return plain(q, cos, sin), interleaved(q, k, cos, sin)[1]
-
-
-def far_keys_alike(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys from the sixth of the measured positions on rotate as that one."""
+def far_ones_alike(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotates from the sixth of the measured positions on as there."""
     kept = torch.arange(cos.shape[-2]).clamp(max=5)
-    return plain(q, cos, sin), plain(k, cos[..., kept, :], sin[..., kept, :])
+    return plain(x, cos[..., kept, :], sin[..., kept, :])
 
 
-def half_of_the_heads(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    turned = [(x, plain(x, cos, sin), x.shape[1] // 2) for x in (q, k)]
-    first, second = (torch.cat((y[:, :n], x[:, n:]), dim=1) for x, y, n in turned)
-    return first, second
+def half_of_the_heads(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=1)
+    return torch.cat((plain(first, cos, sin), second), dim=1)
 
 
-def keys_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return q, plain(k, cos, sin)
+def rotating(of_queries: Turn, of_keys: Turn) -> dict[str, Callable[..., Any]]:
+    """Return the code of a model that rotates its heads in these ways."""
+
+    def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return of_queries(q, cos, sin), of_keys(k, cos, sin)
+
+    return {"apply_rotary_pos_emb": rotate}
 
 
 def window_from_the_end(inputs_embeds: Tensor, **_: Any) -> Tensor:
@@ -193,10 +176,6 @@ def with_slopes(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, **_: An
         scores = scores + mask
     probs = nn.functional.softmax(scores, dim=-1).to(v.dtype)
     return torch.matmul(probs, v).transpose(1, 2).contiguous(), probs
-
-
-def backwards(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    return plain(q, cos, -sin), plain(k, cos, -sin)
 
 
 def in_first_half(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Tensor:
@@ -250,155 +229,147 @@ def one_axis(model: Any, config: Any) -> None:
 
 BUGS = {
     "θ of the configuration is not read": Bug(
-        "Llama", {}, nothing, ("θ", (0, 1), "base 10000; from position 1"),
+        "Llama", ("θ", (0, 1), "base 10000; from position 1"),
         "MarinFold #184, DeepSpeed #4442 and #8345, SpecForge #265",
         config={"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
     ),
     "θ of uninitialised memory": Bug(
-        "Llama", {}, uninitialised, ("θ", (0, 1), "from position 1"),
-        "transformers #45902, torchtitan #4783",
+        "Llama", ("θ", (0, 1), "from position 1"), "transformers #45902, torchtitan #4783",
+        seed=uninitialised,
     ),
     "θ is no number": Bug(
-        "Llama", {}, lambda model, config: model.model.rotary_emb.inv_freq.fill_(torch.nan),
-        ("θ", (0, 1), "not finite")
+        "Llama", ("θ", (0, 1), "not finite"),
+        seed=lambda model, config: model.model.rotary_emb.inv_freq.fill_(torch.nan),
     ),
     "attention factor dropped": Bug(
-        "Llama", {"rope_parameters": YARN},
-        lambda model, config: setattr(model.model.rotary_emb, "attention_scaling", 1.0),
-        ("attention factor", (0, 1), "1"), "vLLM #48351, prime-rl #2802",
+        "Llama", ("attention factor", (0, 1), "1"), "vLLM #48351, prime-rl #2802",
+        settings={"rope_parameters": YARN},
+        seed=lambda model, config: setattr(model.model.rotary_emb, "attention_scaling", 1.0),
     ),
     "mscale of YaRN not read": Bug(
-        "Llama", {"rope_parameters": YARN}, nothing, ("attention factor", (0, 1), "1.277"),
-        "vLLM #48623",
+        "Llama", ("attention factor", (0, 1), "1.277"), "vLLM #48623",
+        settings={"rope_parameters": YARN},
         config={"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
     ),
     "layers without positions inverted": Bug(
-        "SmolLM3ForCausalLM", {"no_rope_layers": [0, 1]}, nothing,
-        ("rotated channels", (0,), "0"), "transformers #43756", {"no_rope_layers": [1, 0]},
+        "SmolLM3ForCausalLM", ("rotated channels", (0,), "0"), "transformers #43756",
+        settings={"no_rope_layers": [0, 1]}, config={"no_rope_layers": [1, 0]},
     ),
     "layers without positions rotate": Bug(
-        "SmolLM3ForCausalLM", {"no_rope_layers": [1, 1]}, nothing,
-        ("rotated channels", (1,), "8"), "executorch #22043", {"no_rope_layers": [1, 0]},
+        "SmolLM3ForCausalLM", ("rotated channels", (1,), "8"), "executorch #22043",
+        settings={"no_rope_layers": [1, 1]}, config={"no_rope_layers": [1, 0]},
     ),
     "interleaved instead of halves": Bug(
-        "Llama", {}, nothing, ("pairing", (0, 1), "interleaved"), "timm #2692",
-        code={"apply_rotary_pos_emb": interleaved},
+        "Llama", ("pairing", (0, 1), "interleaved"), "timm #2692",
+        code=rotating(interleaved, interleaved),
     ),
     "rotation backwards": Bug(
-        "Llama", {}, nothing, ("pairing", (0, 1), "halves, 4 apart, backwards"),
-        code={"apply_rotary_pos_emb": backwards},
+        "Llama", ("pairing", (0, 1), "halves, 4 apart, backwards"),
+        code=rotating(backwards, backwards),
     ),
     "keys do not rotate": Bug(
-        "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
-        code={"apply_rotary_pos_emb": queries_alone},
+        "Llama", ("keys", (0, 1), "from position 1"), code=rotating(plain, still),
     ),
     "keys pair other channels": Bug(
-        "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
-        code={"apply_rotary_pos_emb": pairs_of_keys},
+        "Llama", ("keys", (0, 1), "from position 1"), code=rotating(plain, interleaved),
     ),
     "far keys rotate by the same angle": Bug(
-        "Llama", {}, nothing, ("keys", (0, 1), "from position 6"),
-        code={"apply_rotary_pos_emb": far_keys_alike},
+        "Llama", ("keys", (0, 1), "from position 6"), code=rotating(plain, far_ones_alike),
     ),
     "half of the heads do not rotate": Bug(
-        "Llama", {}, nothing, ("rotated channels, heads 2-3", (0, 1), "0"),
-        code={"apply_rotary_pos_emb": half_of_the_heads},
+        "Llama", ("rotated channels, heads 2-3", (0, 1), "0"),
+        code=rotating(half_of_the_heads, half_of_the_heads),
     ),
     "proportional pairs within the share": Bug(
-        "Gemma4ForCausalLM", GEMMA_4, nothing, ("pairing", (1,), "halves, 4 apart"),
-        "Megatron-Bridge #4195, coreai-models #66", code={"apply_rotary_pos_emb": in_first_half},
+        "Gemma4ForCausalLM", ("pairing", (1,), "halves, 4 apart"),
+        "Megatron-Bridge #4195, coreai-models #66", settings=GEMMA_4,
+        code={"apply_rotary_pos_emb": in_first_half},
     ),
     "local θ in global layers": Bug(
-        "Gemma3ForCausalLM", GEMMA_3, local_everywhere,
-        ("θ", (1,), "base 100; from position 1"), "sglang #21537",
+        "Gemma3ForCausalLM", ("θ", (1,), "base 100; from position 1"), "sglang #21537",
+        settings=GEMMA_3, seed=local_everywhere,
     ),
     "all channels rotate": Bug(
-        "PhiForCausalLM", {"partial_rotary_factor": 1.0}, nothing,
-        ("rotated channels", (0, 1), "8"),
+        "PhiForCausalLM", ("rotated channels", (0, 1), "8"),
+        settings={"partial_rotary_factor": 1.0},
         config={"rope_parameters": {**LOCAL, "partial_rotary_factor": 0.5}},
     ),
     "proportional share not read": Bug(
-        "Gemma4ForCausalLM",
-        {**GEMMA_4, "rope_parameters": {"sliding_attention": LOCAL, "full_attention": WHOLE}},
-        nothing, ("rotated channels", (1,), "16"),
+        "Gemma4ForCausalLM", ("rotated channels", (1,), "16"),
+        settings=by_type({**SHARE, "partial_rotary_factor": 1.0}, global_head_dim=16),
         config={"rope_parameters": GEMMA_4["rope_parameters"]},
     ),
     "scaling of Llama 3 not applied": Bug(
-        "Llama", {}, nothing, ("θ", (0, 1), "from position 1"),
-        config={"rope_parameters": LLAMA_3},
+        "Llama", ("θ", (0, 1), "from position 1"), config={"rope_parameters": LLAMA_3},
     ),
     "scaling of global layers not applied": Bug(
-        "Gemma3ForCausalLM", GEMMA_3, nothing, ("θ", (1,), "base 5000; from position 1"),
-        "mlx-vlm #1709",
-        {"rope_parameters": {"sliding_attention": LOCAL, "full_attention": LINEAR}},
+        "Gemma3ForCausalLM", ("θ", (1,), "base 5000; from position 1"), "mlx-vlm #1709",
+        settings=GEMMA_3, config=by_type(LINEAR),
     ),
     "window one token too long": Bug(
-        "Mistral", {"sliding_window": 17}, nothing, ("window", (0, 1), "17 tokens"),
+        "Mistral", ("window", (0, 1), "17 tokens"), settings={"sliding_window": 17},
         config={"sliding_window": 16},
     ),
     "window missing": Bug(
-        "Mistral", {"sliding_window": None}, nothing, ("window", (0, 1), "none in"),
+        "Mistral", ("window", (0, 1), "none in"), settings={"sliding_window": None},
         config={"sliding_window": 16},
     ),
     "window counted from the end": Bug(
-        "Mistral", {"sliding_window": 16}, nothing, ("window", (0, 1), "16 tokens at the end"),
+        "Mistral", ("window", (0, 1), "16 tokens at the end"), settings={"sliding_window": 16},
         code={"create_sliding_window_causal_mask": window_from_the_end},
     ),
     "window in all layers": Bug(
-        "Gemma2ForCausalLM", {"layer_types": 2 * ["sliding_attention"], "sliding_window": 16},
-        nothing, ("window", (1,), "16 tokens"), "vLLM #21863",
-        {"layer_types": ["sliding_attention", "full_attention"]},
+        "Gemma2ForCausalLM", ("window", (1,), "16 tokens"), "vLLM #21863",
+        settings={"layer_types": 2 * ["sliding_attention"], "sliding_window": 16},
+        config={"layer_types": ["sliding_attention", "full_attention"]},
     ),
     "slopes of another number of heads": Bug(
-        "BLOOM", {}, nothing, ("bias", (0, 1), "slopes 0.5, 0.25"),
+        "BLOOM", ("bias", (0, 1), "slopes 0.5, 0.25"),
         code={"_get_alibi_slopes": slopes_of_more_heads},
     ),
     "buckets of another distance": Bug(
-        "T5", {}, nothing, ("bias", (0, 1), "from distance 11"),
-        config={"relative_attention_max_distance": 64},
+        "T5", ("bias", (0, 1), "from distance 11"), config={"relative_attention_max_distance": 64},
     ),
     "offset of the table lost": Bug(
-        "OPT", {}, lambda model, config: setattr(model.model.decoder.embed_positions, "offset", 0),
-        ("row of the first token, model.decoder.embed_positions", (), "0"),
+        "OPT", ("row of the first token, model.decoder.embed_positions", (), "0"),
+        seed=lambda model, config: setattr(model.model.decoder.embed_positions, "offset", 0),
     ),
     "angles in bfloat16": Bug(
-        "Llama", {}, in_bfloat16(False), ("angles", (0, 1), "from position 3"),
-        "Modalities #462, gpt-neox #1016, sglang-jax #1473",
+        "Llama", ("angles", (0, 1), "from position 3"),
+        "Modalities #462, gpt-neox #1016, sglang-jax #1473", seed=in_bfloat16(False),
     ),
     "positions in bfloat16": Bug(
-        "Llama", {"positions": 4096}, in_bfloat16(True), ("angles", (0, 1), "from position 257"),
+        "Llama", ("angles", (0, 1), "from position 257"), settings={"positions": 4096},
+        seed=in_bfloat16(True),
     ),
     "images have the time of a video": Bug(
-        IMAGES, {}, image_positions(in_time),
+        IMAGES,
         ("positions of images", (), "wrong positions, for an image of 2 × 3 tokens after 1 token"),
-        "lerobot #3648, transformers #45325",
+        "lerobot #3648, transformers #45325", seed=image_positions(in_time),
     ),
     "later images counted as text": Bug(
-        IMAGES, {}, image_positions(first_image_alone),
-        ("positions of images", (), "wrong positions, for two images"), "mlx-vlm #1282",
+        IMAGES, ("positions of images", (), "wrong positions, for two images"), "mlx-vlm #1282",
+        seed=image_positions(first_image_alone),
     ),
     "positions end before the padding": Bug(
-        IMAGES, {},
-        image_positions(lambda pos, later, _, mask: (pos[..., : int(mask.sum(1).min())], later)),
-        ("positions of images", (), "9 positions for 13 tokens, for two rows"),
+        IMAGES, ("positions of images", (), "9 positions for 13 tokens, for two rows"),
         "LlamaFactory #10783",
+        seed=image_positions(lambda pos, later, _, mask: (pos[..., : mask.sum(1).min()], later)),
     ),
     "rows have the positions of the first": Bug(
-        IMAGES, {}, image_positions(lambda pos, later, *_: (pos[:, :1].expand_as(pos), later)),
-        ("positions of images", (), "wrong positions in row 1, for two rows"),
+        IMAGES, ("positions of images", (), "wrong positions in row 1, for two rows"),
+        seed=image_positions(lambda pos, later, *_: (pos[:, :1].expand_as(pos), later)),
     ),
     "tokens after an image counted on": Bug(
-        IMAGES, {}, image_positions(lambda pos, later, *_: (pos, 0 * later)),
-        ("positions of images", (), "a wrong position of the next token, with a cache"),
+        IMAGES, ("positions of images", (), "a wrong position of the next token, with a cache"),
+        seed=image_positions(lambda pos, later, *_: (pos, 0 * later)),
     ),
     "sections of other sizes": Bug(
-        IMAGES, {},
-        lambda _, config: config.text_config.rope_parameters.update(mrope_section=[2, 2, 4]),
-        ("pairs of each axis", (0, 1), "0: 0-3; 1: 4-5; 2: 6-7"),
+        IMAGES, ("pairs of each axis", (0, 1), "0: 0-3; 1: 4-5; 2: 6-7"),
+        seed=lambda _, config: config.text_config.rope_parameters.update(mrope_section=[2, 2, 4]),
     ),
     "one axis in place of three": Bug(
-        IMAGES, {}, one_axis,
-        ("pairs of each axis", (0, 1), "0: 0-7; 1: ; 2: "), "mlx-lm #1768",
+        IMAGES, ("pairs of each axis", (0, 1), "0: 0-7; 1: ; 2: "), "mlx-lm #1768", seed=one_axis,
     ),
 }  # fmt: skip
 
@@ -511,9 +482,8 @@ def test_a_model_that_fails_for_such_an_input_is_not_measured() -> None:
     model = tiny_models.build("Llama")
     model.register_forward_pre_hook(refuse)
     [reading] = declared(model)
-    assert (reading.outcome, reading.measured) == (
-        "not measured", "RuntimeError: nine tokens are enough",
-    )  # fmt: skip
+    assert reading.outcome == "not measured"
+    assert reading.measured == "RuntimeError: nine tokens are enough"
 
 
 def test_both_lists_of_longrope_are_compared() -> None:
@@ -584,9 +554,12 @@ def test_tables_belong_to_their_side() -> None:
     assert all(f"model.{x.side}.embed" in x.property for x in rows)
 
 
-def test_a_configuration_of_another_type_is_refused() -> None:
+def test_other_configurations_and_weights_without_numbers_are_refused() -> None:
+    model = tiny_models.build("Llama")
     with pytest.raises(ShapeshiftError, match="or its dictionary, got str"):
-        declared(tiny_models.build("Llama"), "llama")
+        declared(model, "llama")
+    with pytest.raises(ShapeshiftError, match="on the device meta"):
+        declared(model.to("meta"))
 
 
 def layers_inverted() -> nn.Module:
@@ -609,14 +582,19 @@ def test_the_command_prints_what_differs(tmp_path: Path) -> None:
     assert "--declared takes neither" in str(useless.exception or useless.output)
 
 
-def flex_attention() -> nn.Module:
-    model = tiny_models.build("Llama")
-    model.set_attn_implementation("flex_attention")
+def unseen(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Any:
+    """An attention that calls no function of PyTorch that is watched, as flex_attention."""
+    return v.repeat_interleave(q.shape[1] // v.shape[1], dim=1).transpose(1, 2), None
+
+
+def other_attention() -> nn.Module:
+    hf.AttentionInterface.register("unseen", unseen)
+    model: nn.Module = tiny_models.build("Llama", attn_implementation="unseen")
     return model
 
 
 def test_the_command_fails_where_nothing_is_measured() -> None:
-    result = CliRunner().invoke(app, ["check", f"{__name__}:flex_attention", "--declared"])
+    result = CliRunner().invoke(app, ["check", f"{__name__}:other_attention", "--declared"])
     assert result.exit_code == 1
     assert "not measured" in result.output
     assert "nothing was measured in this LlamaForCausalLM" in str(result.exception)
@@ -633,18 +611,17 @@ SMALLEST = {
 
 def test_keys_that_rotate_alone_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_models.build("Llama")
-    monkeypatch.setattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", keys_alone)
+    [(name, function)] = rotating(still, plain).items()
+    monkeypatch.setattr(sys.modules[type(model).__module__], name, function)
     wrong = {x.property: x.measured for x in declared(model) if x.outcome == "DIFFERS"}
-    assert wrong == {
-        "keys": "other than queries from position 1", "rotated channels": "0",
-    }  # fmt: skip
+    assert wrong == {"keys": "other than queries from position 1", "rotated channels": "0"}
 
 
 def test_a_bias_is_measured_in_an_eager_attention_that_rotates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny_models.build("Llama", attn_implementation="eager")
-    assert not [x for x in declared(model) if x.property == "bias"]
+    assert not any(x.property == "bias" for x in declared(model))
     monkeypatch.setattr(sys.modules[type(model).__module__], "eager_attention_forward", with_slopes)
     found = [x for x in declared(model) if x.property == "bias"]
     assert {n for x in found for n in x.layers} == {0, 1}
@@ -655,12 +632,10 @@ def test_a_bias_is_measured_in_an_eager_attention_that_rotates(
 
 def test_wide_heads_are_measured_in_seconds() -> None:
     """Of the computations, not of the clock, which other processes slow down."""
-    model = tiny_models.build(
-        "Llama", head_dim=256, hidden_size=320, vocab_size=600, positions=8192
-    )
+    sizes = {"head_dim": 256, "hidden_size": 320, "vocab_size": 600, "positions": 8192}
+    model = tiny_models.build("Llama", **sizes)
     start = time.process_time()
-    outcomes = {x.outcome for x in declared(model)}
-    assert outcomes == {"agrees"}
+    assert {x.outcome for x in declared(model)} == {"agrees"}
     assert time.process_time() - start < 5
 
 
@@ -689,8 +664,3 @@ def test_a_declared_rotation_that_is_not_there_has_a_line() -> None:
     config = tiny_models.build("Llama").config
     readings = declared(tiny_models.build("GPT2LMHeadModel"), config)
     assert any((x.property, x.outcome) == ("θ", "not measured") for x in readings)
-
-
-def test_weights_without_numbers_are_refused() -> None:
-    with pytest.raises(ShapeshiftError, match="on the device meta"):
-        declared(tiny_models.build("Llama").to("meta"))

@@ -219,12 +219,10 @@ BUGS = {
 """Name → what is wrong."""
 
 
-LONG = "positions in the model's dtype", "rotary"
-"""Sequences of 300 tokens."""
-
-
 def some_long(names: Iterable[str]) -> list[object]:
-    return [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in names]
+    """Mark those with sequences of 300 tokens."""
+    long = "positions in the model's dtype", "rotary"
+    return [pytest.param(n, marks=pytest.mark.long) if n in long else n for n in names]
 
 
 @pytest.mark.parametrize("name", some_long(BUGS))

@@ -13,10 +13,7 @@ from torch import Tensor
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import check
-from shapeshift.interop import (
-    restore_relative_positions,
-    shaw_attention,
-)
+from shapeshift.interop import restore_relative_positions, shaw_attention
 from shapeshift.kernels import library
 
 FOLDER = Path(__file__).parent / "checkpoints"

@@ -31,8 +31,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["shape_in_pytorch.py", "shape_in_huggingface.py", "shape_in_huggingface_trainer.py"],
+    "name", ["shape_in_pytorch.py", "shape_in_huggingface.py", "shape_in_huggingface_trainer.py"]
 )
 def test_absolute_and_shape_side_by_side(name: str, run: Run) -> None:
     if "huggingface" in name:

@@ -33,17 +33,14 @@ def some_ids(num_sequences: int, length: int = 6) -> Tensor:
 def watched(model: nn.Module, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
     """Collect what the position embeddings hand to the model."""
     seen: dict[str, Tensor] = {}
+    with contextlib.ExitStack() as hooks:
+        for name in names:
 
-    def watch(name: str) -> torch.utils.hooks.RemovableHandle:
-        def keep(module: nn.Module, args: object, output: Tensor) -> None:
-            seen[name] = output.detach()
+            def keep(module: nn.Module, args: object, output: Tensor, name: str = name) -> None:
+                seen[name] = output.detach()
 
-        return model.get_submodule(name).register_forward_hook(keep)
-
-    handles = [watch(name) for name in names]
-    yield seen
-    for handle in handles:
-        handle.remove()
+            hooks.enter_context(model.get_submodule(name).register_forward_hook(keep))
+        yield seen
 
 
 @each(ALL)
@@ -62,60 +59,41 @@ def test_training_shifts_each_sequence_and_each_side(example: Example) -> None:
 
 
 NEXT_TO_TOKENS = {
-    "AlignTextModel": "embeddings.position_embeddings",
-    "AltCLIPTextModel": "roberta.embeddings.position_embeddings",
-    "Aimv2TextModel": "embeddings.position_embedding",
-    "BertGenerationDecoder": "bert.embeddings.position_embeddings",
-    "BlipTextModel": "embeddings.position_embeddings",
-    "CLIPSegTextModel": "embeddings.position_embedding",
-    "ChineseCLIPTextModel": "embeddings.position_embeddings",
-    "ClapTextModel": "embeddings.position_embeddings",
-    "ConvBertForMaskedLM": "convbert.embeddings.position_embeddings",
-    "Data2VecTextForMaskedLM": "data2vec_text.embeddings.position_embeddings",
-    "DebertaForMaskedLM": "deberta.embeddings.position_embeddings",
-    "ErnieForMaskedLM": "ernie.embeddings.position_embeddings",
-    "EsmForMaskedLM": "esm.embeddings.position_embeddings",
-    "FNetForMaskedLM": "fnet.embeddings.position_embeddings",
-    "FlaubertWithLMHeadModel": "transformer.position_embeddings",
-    "FlavaTextModel": "embeddings.position_embeddings",
-    "GitForCausalLM": "git.embeddings.position_embeddings",
-    "GroupViTTextModel": "text_model.embeddings.position_embedding",
-    "ImageGPTForCausalImageModeling": "transformer.wpe",
-    "LayoutLMModel": "embeddings.position_embeddings",
-    "LukeForMaskedLM": "luke.embeddings.position_embeddings",
-    "MarkupLMModel": "embeddings.position_embeddings",
-    "MegatronBertForMaskedLM": "bert.embeddings.position_embeddings",
-    "MetaClip2TextModel": "embeddings.position_embedding",
-    "MraForMaskedLM": "mra.embeddings.position_embeddings",
-    "NystromformerForMaskedLM": "nystromformer.embeddings.position_embeddings",
-    "OpenAIGPTLMHeadModel": "transformer.positions_embed",
-    "OwlViTTextModel": "text_model.embeddings.position_embedding",
-    "PerceiverForMaskedLM": "perceiver.input_preprocessor.position_embeddings",
-    "RemBertForMaskedLM": "rembert.embeddings.position_embeddings",
-    "RoCBertForMaskedLM": "roc_bert.embeddings.position_embeddings",
-    "RobertaPreLayerNormForMaskedLM": "roberta_prelayernorm.embeddings.position_embeddings",
-    "SiglipTextModel": "embeddings.position_embedding",
-    "Siglip2TextModel": "embeddings.position_embedding",
-    "SplinterModel": "embeddings.position_embeddings",
-    "TapasModel": "embeddings.position_embeddings",
-    "VisualBertModel": "embeddings.position_embeddings",
-    "XCLIPTextModel": "embeddings.position_embedding",
-    "XLMRobertaXLForMaskedLM": "roberta.embeddings.position_embeddings",
-    "XLMWithLMHeadModel": "transformer.position_embeddings",
-    "YosoForMaskedLM": "yoso.embeddings.position_embeddings",
-}
+    "embeddings.position_embeddings": (
+        "AlignTextModel", "AltCLIPTextModel", "BertGenerationDecoder", "BlipTextModel",
+        "ChineseCLIPTextModel", "ClapTextModel", "ConvBertForMaskedLM", "Data2VecTextForMaskedLM",
+        "DebertaForMaskedLM", "ErnieForMaskedLM", "EsmForMaskedLM", "FNetForMaskedLM",
+        "FlavaTextModel", "GitForCausalLM", "LayoutLMModel", "LukeForMaskedLM", "MarkupLMModel",
+        "MegatronBertForMaskedLM", "MraForMaskedLM", "NystromformerForMaskedLM",
+        "RemBertForMaskedLM", "RoCBertForMaskedLM", "RobertaPreLayerNormForMaskedLM",
+        "SplinterModel", "TapasModel", "VisualBertModel", "XLMRobertaXLForMaskedLM",
+        "YosoForMaskedLM",
+    ),
+    "embeddings.position_embedding": (
+        "Aimv2TextModel", "CLIPSegTextModel", "GroupViTTextModel", "MetaClip2TextModel",
+        "OwlViTTextModel", "SiglipTextModel", "Siglip2TextModel", "XCLIPTextModel",
+    ),
+    "transformer.position_embeddings": ("FlaubertWithLMHeadModel", "XLMWithLMHeadModel"),
+    "transformer.wpe": ("ImageGPTForCausalImageModeling",),
+    "transformer.positions_embed": ("OpenAIGPTLMHeadModel",),
+    "perceiver.input_preprocessor.position_embeddings": ("PerceiverForMaskedLM",),
+}  # fmt: skip
+"""End of the table's name → classes that have it."""
 
 
-@pytest.mark.parametrize("head", NEXT_TO_TOKENS)
-def test_a_table_next_to_the_embedding_of_tokens_is_shifted(head: str) -> None:
-    model, name = make(head, 40).train(), NEXT_TO_TOKENS[head]
-    table = model.get_submodule(name)
-    assert shift_positions(model, 3) == [name]
+@pytest.mark.parametrize(
+    ("table", "head"), [(table, head) for table, heads in NEXT_TO_TOKENS.items() for head in heads]
+)
+def test_a_table_next_to_the_embedding_of_tokens_is_shifted(table: str, head: str) -> None:
+    model = make(head, 40).train()
+    [name] = shift_positions(model, 3)
+    assert f".{name}".endswith(f".{table}")
+    embedding = model.get_submodule(name)
     with watched(model, (name,)) as seen:
         model(some_ids(40))
-    first = 0 if table.padding_idx is None else table.padding_idx + 1
+    first = 0 if embedding.padding_idx is None else embedding.padding_idx + 1
     first = 2 if head.startswith(("Mra", "Nystromformer", "Yoso")) else first
-    assert {*offsets(seen[name], table.weight.detach(), first)} == {0, 1, 2, 3}
+    assert {*offsets(seen[name], embedding.weight.detach(), first)} == {0, 1, 2, 3}
 
 
 def test_a_table_of_steps_is_left_alone() -> None:
@@ -192,16 +170,14 @@ def test_a_table_that_was_lengthened_or_moved_is_continued_anew() -> None:
 
 @each(LEARNED)
 def test_a_learned_table_that_is_too_short_is_refused(example: Example) -> None:
-    model = example.build()
-    room = example.rows(model, example.modules[0]).shape[0] - example.first
+    model, name = example.build(), example.modules[0]
+    room = example.rows(model, name).shape[0] - example.first
     with pytest.raises(ShapeshiftError, match=rf"{room} positions.*max_offset={room - 30} or less"):
         shift_positions(model, 30, max_length=30)
     shift_positions(model, room - 6, max_length=6)
     with watched(model, example.modules) as seen:
         model(**example.inputs(some_ids(300)))
-    found = offsets(
-        seen[example.modules[0]], example.rows(model, example.modules[0]), example.first
-    )
+    found = offsets(seen[name], example.rows(model, name), example.first)
     assert max(found) == room - 6  # the last row is reached
     with pytest.raises(ShapeshiftError, match=f"max_offset={room - 12} or less"):
         model(**example.inputs(some_ids(2, length=12)))  # LED pads to multiples of 6
@@ -279,13 +255,11 @@ def test_a_shifted_model_can_be_pickled() -> None:
 @pytest.mark.parametrize(
     ("head", "kind"),
     [
-        ("T5ForConditionalGeneration", "relative"),
-        ("LlamaForCausalLM", "rotary"),
-        ("GPTJForCausalLM", "rotary"),
-        ("FalconForCausalLM", "rotary"),
+        ("T5ForConditionalGeneration", "relative"), ("LlamaForCausalLM", "rotary"),
+        ("GPTJForCausalLM", "rotary"), ("FalconForCausalLM", "rotary"),
         ("BloomForCausalLM", "ALiBi"),
     ],
-)
+)  # fmt: skip
 def test_models_that_see_distances_alone_have_nothing_to_shift(head: str, kind: str) -> None:
     message = rf"known in {head}: its positions are {kind}, .*number the tokens with"
     with pytest.raises(ShapeshiftError, match=message):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.unit.tiny_models import hf, ids, logits, make
+from tests.unit.tiny_models import ids, logits, make, make_with_images
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -20,7 +21,7 @@ from shapeshift import unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import check
 from shapeshift.interop import own_rotation
-from shapeshift.interop.measure import measure, restore, rotate_by_zero, silence
+from shapeshift.interop.measure import measure, rotate_by_zero, silence
 from shapeshift.positions import Representation
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "hugging-face.md"
@@ -58,7 +59,8 @@ def test_each_model_is_served_or_refused_as_the_guide_says(head: str, refused: s
         assert measure(deepcopy(model).bfloat16()).layers == own.layers
         undo = silence(own)  # the attention is still its own
         expected = logits(model, ids())
-        restore(undo)
+        for restore in undo:
+            restore()
         use_position(model, "nope")
         torch.testing.assert_close(logits(model, ids()), expected, rtol=0, atol=1e-5)
         unshift(model)
@@ -76,22 +78,12 @@ def test_the_table_has_enough_families() -> None:
     assert {row.values[0] for row in rows()} >= SAMPLE
 
 
-def test_the_language_model_of_one_with_several_positions_is_refused() -> None:
-    model = make("Qwen2_5_VLForConditionalGeneration").model.language_model
-    with pytest.raises(ShapeshiftError, match="gives each token several positions"):
-        use_position(model, "rope")
-
-
 def test_a_model_whose_images_are_numbered_as_text_reads_images() -> None:
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 16}
-    vision = {"model_type": "clip_vision_model", **sizes, "image_size": 8, "patch_size": 4}
-    text = {"model_type": "llama", **sizes, "vocab_size": 60}
-    config = hf.LlavaConfig(vision_config=vision, text_config=text, image_token_index=5)
-    model = hf.LlavaForConditionalGeneration(config).eval()
-    text_and_image = ids(rows=1)
-    text_and_image[0, 3:7] = 5
-    pixels = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    model = make_with_images("LlavaForConditionalGeneration", axes=False)
+    text_and_image = ids(rows=1, length=70)
+    text_and_image[text_and_image == 5] = 6
+    text_and_image[0, 3:67] = 5
+    pixels = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     given = {"pixel_values": pixels}
     before = logits(model, text_and_image, **given)
     use_position(model, "rope")
@@ -112,9 +104,8 @@ ROPE: dict[str, dict[str, Any]] = {
         },
     },
     "Glm4ForCausalLM": {},
-    "GptOssForCausalLM": {
-        "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}
-    },  # sinks
+    # With sinks.
+    "GptOssForCausalLM": {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "Llama4ForCausalLM": {"no_rope_layers": [1, 0]},
     "ModernBertForMaskedLM": {},
     "PhiForCausalLM": {"partial_rotary_factor": 0.5},
@@ -138,23 +129,14 @@ def test_rope_takes_over_the_rotation_of_a_model(head: str, settings: dict[str, 
     assert rotates == [True, "no_rope_layers" not in settings]
 
 
-def test_a_rotation_that_is_not_read_is_refused_with_the_reason() -> None:
-    with pytest.raises(
-        ShapeshiftError, match=r"\(the configuration has 'rotary_mystery', which is"
-    ):
-        use_position(make("LlamaForCausalLM", rotary_mystery=3), "rope")
-
-
 @pytest.mark.parametrize("factor", [8, 1.02])
-@pytest.mark.parametrize(
-    "convert", [lambda model: model, lambda model: model.bfloat16()], ids=["float32", "bfloat16"]
-)
-def test_a_slow_rotation_that_differs_is_refused(convert: Any, factor: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_slow_rotation_that_differs_is_refused(dtype: torch.dtype, factor: float) -> None:
     """Its first tokens hide it: θ = 0.0003 turns them by less than half precision resolves."""
     model = make("LlamaForCausalLM", head_dim=64)
     model.model.rotary_emb.inv_freq[28:] /= factor
     with pytest.raises(ShapeshiftError, match="differs from what its configuration says"):
-        use_position(convert(model), "rope")
+        use_position(model.to(dtype), "rope")
 
 
 def test_an_error_of_rotary_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,22 +172,16 @@ class TurnedValues(LlamaAttention):
         return self.o_proj(out.flatten(2)), None
 
 
-def clipped(model: Any) -> None:
-    model.model.rotary_emb = Clipped(model.model.rotary_emb)
-
-
-def turned_values(model: Any) -> None:
-    model.model.layers[-1].self_attn.__class__ = TurnedValues
-
-
-@pytest.mark.parametrize(
-    ("change", "message"), [(clipped, "it differs from"), (turned_values, "its values rotate, too")]
-)
-def test_a_rotation_beyond_that_of_rotary_is_refused(change: Any, message: str) -> None:
+def clipped() -> Any:
     model = make("LlamaForCausalLM")
-    change(model)
-    with pytest.raises(ShapeshiftError, match=message):
-        use_position(model, "rope")
+    model.model.rotary_emb = Clipped(model.model.rotary_emb)
+    return model
+
+
+def turned_values() -> Any:
+    model = make("LlamaForCausalLM")
+    model.model.layers[-1].self_attn.__class__ = TurnedValues
+    return model
 
 
 class Maskless(LlamaAttention):
@@ -345,24 +321,35 @@ def test_a_rotation_by_length_is_as_before_after_a_refusal() -> None:
     assert torch.equal(rotary.inv_freq, theta)
 
 
+MAKE: dict[str, Callable[[], nn.Module]] = {
+    "torch": lambda: nn.Linear(2, 2),
+    "pictures": lambda: make("ViTModel", image_size=8, patch_size=4),
+    "meta": lambda: make("LlamaForCausalLM").to("meta"),
+    "axes": lambda: make("Qwen2_5_VLForConditionalGeneration").model.language_model,
+    "latent": lambda: make("DeepseekV3ForCausalLM"),
+    "unknown setting": lambda: make("LlamaForCausalLM", rotary_mystery=3),
+    "clipped": clipped,
+    "turned values": turned_values,
+}
+
+
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("model", "position", "message"),
     [
-        (nn.Linear(2, 2), "models of Hugging Face, not Linear"),
-        (lambda: make("ViTModel", image_size=8, patch_size=4), "ViTModel does not"),
-        (lambda: make("LlamaForCausalLM").to("meta"), "device meta"),
-        (lambda: make("DeepseekV3ForCausalLM"), r"own rotation in layers.0.self_attn \(it differs"),
+        ("torch", "rope", "models of Hugging Face, not Linear"),
+        ("pictures", "rope", "ViTModel does not"),
+        ("meta", "rope", "device meta"),
+        ("axes", "rope", "gives each token several positions"),
+        ("latent", "rope", r"own rotation in layers.0.self_attn \(it differs"),
+        ("latent", "rpe", "Shaw adds to values, whose width in this model is"),
+        ("unknown setting", "rope", r"\(the configuration has 'rotary_mystery', which is"),
+        ("clipped", "rope", "it differs from"),
+        ("turned values", "rope", "its values rotate, too"),
     ],
-    ids=["torch", "pictures", "meta", "latent"],
 )
-def test_models_that_cannot_be_measured_are_refused(model: Any, message: str) -> None:
+def test_models_that_cannot_be_changed_are_refused(model: str, position: str, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
-        use_position(model if isinstance(model, nn.Module) else model(), "rope")
-
-
-def test_a_kind_of_values_is_refused_where_values_are_narrower() -> None:
-    with pytest.raises(ShapeshiftError, match="Shaw adds to values, whose width in this model is"):
-        use_position(make("DeepseekV3ForCausalLM"), "rpe")
+        use_position(MAKE[model](), position)
 
 
 def test_measuring_leaves_a_model_as_it_was() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.unit.tiny_models import hf, ids, logits, make
+from tests.unit.tiny_models import hf, ids, logits, make, make_with_images
 
 from shapeshift import unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
@@ -37,6 +37,11 @@ def opened(model: Any, folder: Path, **options: Any) -> Any:
     again, report = type(model).from_pretrained(folder, output_loading_info=True, **options)
     assert not any(report.values()), report
     return again
+
+
+def assert_saved_without_positions(model: Any, folder: Path) -> None:
+    model.save_pretrained(folder)
+    assert "shapeshift" not in (folder / "config.json").read_text()
 
 
 CHANGES: list[tuple[str, str, dict[str, Any]]] = [
@@ -64,34 +69,23 @@ def test_a_saved_model_opens_with_its_positions(
     assert built(ids()).logits.isfinite().all()
     unshift(model)
     torch.testing.assert_close(logits(model, ids()), own)
-    model.save_pretrained(tmp_path / "own")
-    assert "shapeshift" not in (tmp_path / "own" / "config.json").read_text()
+    assert_saved_without_positions(model, tmp_path / "own")
 
 
 @pytest.mark.parametrize("part", ["", "model.language_model"])
 def test_a_part_of_a_larger_model_is_saved_and_opened(part: str, tmp_path: Path) -> None:
-    text = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
-    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-              "num_attention_heads": 2, "image_size": 28, "patch_size": 14}  # fmt: skip
-    config = hf.Gemma3Config(
-        text_config=text, vision_config=vision, image_token_id=58, boi_token_id=57, eoi_token_id=56,
-        mm_tokens_per_image=4,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = hf.Gemma3ForConditionalGeneration(config).eval()
-    before = logits(model, ids() % 50)
+    model = make_with_images("Gemma3ForConditionalGeneration", axes=False)
+    config, before = model.config, logits(model, ids())
     use_position(model.get_submodule(part), "alibi")
-    expected = logits(model, ids() % 50)
+    expected = logits(model, ids())
     assert not torch.allclose(expected, before)
     assert config.text_config._attn_implementation != "shapeshift"
     again = opened(model, tmp_path)
-    assert torch.equal(logits(again, ids() % 50), expected)
+    assert torch.equal(logits(again, ids()), expected)
     for changed in (again, model):
         unshift(changed)
-        assert torch.equal(logits(changed, ids() % 50), before)
-        changed.save_pretrained(tmp_path)
-        assert "shapeshift" not in (tmp_path / "config.json").read_text()
+        assert torch.equal(logits(changed, ids()), before)
+        assert_saved_without_positions(changed, tmp_path)
 
 
 @pytest.mark.parametrize("head", ["LlamaForCausalLM", "GPT2LMHeadModel"])
@@ -105,8 +99,7 @@ def test_a_head_is_saved_with_the_position_of_its_base(head: str, tmp_path: Path
     assert not torch.equal(expected, before)
     assert not hasattr(config, "shapeshift_position")  # another model may have it
     unshift(model.base_model)
-    model.save_pretrained(tmp_path)
-    assert "shapeshift" not in (tmp_path / "config.json").read_text()
+    assert_saved_without_positions(model, tmp_path)
 
 
 @pytest.mark.parametrize("first", ["alibi", Shaw(num_heads=4, head_dim=8, causal=True)])
@@ -177,14 +170,17 @@ def test_positions_of_the_users_own_are_given_again(tmp_path: Path) -> None:
         {},
         {"position": "alibi", "layers": {"layers.0.self_attn": 3}, "variants": []},
         {"position": "alibi", "layers": {}, "variants": [], "tables": ["wpe"], "rotary": []},
+        None,  # that of the model, with a class to import
     ],
 )
 def test_an_entry_that_cannot_be_read_is_an_error(entry: Any, tmp_path: Path) -> None:
     swapped("LlamaForCausalLM", "alibi").save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())
+    entry = settings["shapeshift_position"] | {"position": "this:Zen"} if entry is None else entry
     (tmp_path / "config.json").write_text(json.dumps({**settings, "shapeshift_position": entry}))
     with pytest.raises(ShapeshiftError, match="cannot be read"):
         hf.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert "this" not in sys.modules
 
 
 def test_an_error_of_a_kind_is_no_error_of_its_entry(
@@ -194,16 +190,6 @@ def test_an_error_of_a_kind_is_no_error_of_its_entry(
     monkeypatch.setattr(reopen, "install", lambda *_: [][0])
     with pytest.raises(IndexError):
         hf.AutoModelForCausalLM.from_pretrained(tmp_path)
-
-
-def test_a_configuration_names_no_class_to_import(tmp_path: Path) -> None:
-    swapped("LlamaForCausalLM", "alibi").save_pretrained(tmp_path)
-    settings = json.loads((tmp_path / "config.json").read_text())
-    settings["shapeshift_position"]["position"] = "this:Zen"
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(ShapeshiftError, match="cannot be read"):
-        hf.AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert "this" not in sys.modules
 
 
 OPEN = """

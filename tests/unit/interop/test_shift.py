@@ -134,10 +134,7 @@ def test_compiled_training_is_training(recompute: bool) -> None:
         ({"max_offset": -1}, "max_offset must be at least 0"),
         ({"max_offset": 5, "max_length": 0}, "max_length must be at least 1, got 0"),
         ({"max_offset": 32}, "wpe: .*has 32 pos.*use max_offset=31 or less$"),
-        (
-            {"max_offset": 20, "max_length": 13},
-            "wpe: .*need 33; use max_offset=19 or less$",
-        ),
+        ({"max_offset": 20, "max_length": 13}, "wpe: .*need 33; use max_offset=19 or less$"),
     ],
 )
 def test_what_cannot_be_shifted_is_refused_and_leaves_nothing_behind(

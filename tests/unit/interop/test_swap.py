@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.tiny_models import DECODER_ONLY, build, hf, ids, logits
+from tests.unit.tiny_models import DECODER_ONLY, build, hf, ids, logits, make_with_images
 from torch import nn
 from torch.ao.quantization import quantize_dynamic
 
@@ -24,10 +24,7 @@ FAST = [
     *(("GPT-2", "cope"), ("Llama", "deberta"), ("Llama", "pope")),
 ]
 LONG = [
-    *(
-        ("Qwen3", position)
-        for position in ("nope", "skew", "kerple", "tupe", "xpos", "transformer-xl")
-    ),
+    *(("Qwen3", x) for x in ("nope", "skew", "kerple", "tupe", "xpos", "transformer-xl")),
     *((family, "rope") for family in DECODER_ONLY if family != "GPT-2"),
 ]
 """Every family, and every kind."""
@@ -50,16 +47,6 @@ def test_positions_conform_and_are_undone(family: str, position: str) -> None:
     assert list(model.state_dict()) == names
 
 
-def test_a_rope_that_the_model_scales_needs_a_scaling() -> None:
-    rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
-    model = build("Llama", rope_parameters=rope)
-    before = logits(model, ids())
-    with pytest.raises(ShapeshiftError, match=r"scales its rope by 'linear'; name a scaling"):
-        use_position(model, "rope", base=500.0)
-    use_position(model, "rope", scaling="linear", factor=4.0)
-    torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
-
-
 SCALED: dict[str, dict[str, Any]] = {
     "linear": {"factor": 4.0},
     "yarn": {"factor": 4.0, "original_max_position_embeddings": 8},
@@ -75,9 +62,12 @@ def test_a_rope_that_the_model_scales_is_its_own(kind: str) -> None:
     rope = {"rope_type": kind, "rope_theta": 500.0, **SCALED[kind]}
     model = build("Llama", rope_parameters=rope)
     before = logits(model, ids())
-    use_position(model, "rope")
-    torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
-    unshift(model)
+    with pytest.raises(ShapeshiftError, match=f"scales its rope by '{kind}'; name a scaling"):
+        use_position(model, "rope", base=500.0)
+    for options in ({}, {"scaling": "linear", "factor": 4.0})[: 1 + (kind == "linear")]:
+        use_position(model, "rope", **options)
+        torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
+        unshift(model)
     use_position(model, "rope", scaling="none")
     assert not torch.allclose(logits(model, ids()), before, atol=1e-4)
 
@@ -228,12 +218,7 @@ def test_a_model_that_makes_the_masks_of_another_generates(
     is_reopened: bool, tmp_path: Path
 ) -> None:
     """The model around the language model of Gemma 3 makes masks, and asks the cache for them."""
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
-    sizes |= {"num_attention_heads": 4, "pad_token_id": 0}
-    text = {**sizes, "vocab_size": 60, "head_dim": 8, "num_key_value_heads": 2}
-    vision = {"model_type": "siglip_vision_model", **sizes, "image_size": 8, "patch_size": 4}
-    config = hf.Gemma3Config(text_config=text, vision_config=vision, image_token_index=5)
-    model = hf.Gemma3ForConditionalGeneration(config).eval()
+    model = make_with_images("Gemma3ForConditionalGeneration", axes=False)
     options = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
     expected = model.generate(ids(), **options)
     use_position(model, "rope")
@@ -274,12 +259,7 @@ def test_a_cache_is_freed_with_its_last_reference() -> None:
         ("Llama", "shape", {}, "shift_positions for SHAPE"),
         ("Llama", SHAPE(dim=32), {}, "shift_positions for SHAPE"),
         ("Llama", "cross-pe", {}, "cannot reach"),
-        (
-            "Llama",
-            "fox",
-            {},
-            "FoX reads the input of each layer.*use one that acts on heads or scores",
-        ),
+        ("Llama", "fox", {}, "reads the input of each layer.*use one that acts on heads or scores"),
         ("Llama", "less-feeding", {}, "gives all layers one kind; use one .* such as 'rope'"),
         ("Llama", "skew-cross-pe", {}, "gives all layers one kind; use one .* such as 'rope'"),
         ("Llama", SCHEMES["rope"], {}, "must be a name or a Representation, got Scheme"),

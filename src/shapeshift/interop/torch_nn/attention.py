@@ -76,7 +76,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         arguments: dict[str, Any] = {"device": device, "dtype": dtype, "batch_first": batch_first}
         arguments |= {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
         super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **arguments)
-        self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
         sizes = {"dim": embed_dim, "num_heads": num_heads, "head_dim": self.head_dim}
         built = build(position, **sizes)
         check_widths(built, embed_dim, self.kdim, self.vdim)
@@ -85,14 +84,9 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _reset_parameters(self) -> None:
         """Reinitialise the projections as torch does; the position keeps its weights."""
-        for weight in [self.in_proj_weight] if self._has_one_width() else self._weights():
-            nn.init.xavier_uniform_(weight)
-        for bias in (self.in_proj_bias, self.out_proj.bias):
-            if bias is not None:
-                nn.init.zeros_(bias)
-        for extra in (self.bias_k, self.bias_v):
-            if extra is not None:
-                nn.init.xavier_normal_(extra)
+        self._qkv_same_embed_dim = self._has_one_width()
+        super()._reset_parameters()
+        self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
 
     def _has_one_width(self) -> bool:
         """Return whether one parameter holds the weights of the three projections, as in torch."""
