@@ -129,8 +129,7 @@ VARIANTS = {name: Scheme(parts=parts) for name, parts in PARTS.items()} | {
         (part("rotary"), part("t5"), part("rotary", "cross")),
     ),
     "abacus-shaw": Scheme(
-        PositionIds("abacus", OF_TOKENS["abacus"]),
-        (Part("learned"), part("shaw", **SHORT)),
+        PositionIds("abacus", OF_TOKENS["abacus"]), (Part("learned"), part("shaw", **SHORT))
     ),
     "everywhere": Scheme(
         PositionIds("shifted", NEAR),
@@ -254,10 +253,7 @@ def logits() -> Callable[..., Tensor]:
     """Return a function that makes all logits `(B, T, V)` in one forward pass."""
 
     def compute(
-        model: Transformer,
-        source: Tensor,
-        target_input: Tensor,
-        offset: int | Tensor | None = None,
+        model: Transformer, source: Tensor, target_input: Tensor, offset: int | Tensor | None = None
     ) -> Tensor:
         memory = model.encode(source, offset=offset)
         return model.project(model.decode(target_input, memory, offset=offset))

@@ -22,10 +22,7 @@ from .conftest import READS, Watch
 
 B, H, E = 3, 2, 8
 F64 = torch.float64
-SHORT = {
-    "t5": {"num_buckets": 8, "max_distance": 6},
-    "shaw": {"add_to": "keys", "max_distance": 3},
-}
+SHORT = {"t5": {"num_buckets": 8, "max_distance": 6}, "shaw": {"add_to": "keys", "max_distance": 3}}
 """Options that the short sequences of these tests reach."""
 
 

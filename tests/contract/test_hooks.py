@@ -10,16 +10,7 @@ from torch.func import functional_call
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend_with_probs, causal_mask
 from shapeshift.model.attention import Attention
-from shapeshift.positions import (
-    KINDS,
-    Part,
-    Placed,
-    PoPE,
-    Representation,
-    Scheme,
-    Stack,
-    place,
-)
+from shapeshift.positions import KINDS, Part, Placed, PoPE, Representation, Scheme, Stack, place
 from shapeshift.positions.base import AT_ATTENTION, total_bias
 
 from .conftest import close

@@ -10,13 +10,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.backends import cpu, sdpa
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
-from shapeshift.positions import (
-    T5,
-    ALiBi,
-    Chain,
-    Representation,
-    Shaw,
-)
+from shapeshift.positions import T5, ALiBi, Chain, Representation, Shaw
 
 B, H, E = 2, 2, 4
 D = H * E

@@ -205,10 +205,7 @@ def test_what_runs_is_the_reference(
 @pytest.mark.parametrize("with_kernels", [True, False], ids=["kernels", "no kernels"])
 @pytest.mark.parametrize("kind", LIKE)
 def test_steps_of_decoding_are_the_reference(
-    kind: type[Representation],
-    with_kernels: bool,
-    ran: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Representation], with_kernels: bool, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_kernels:
         monkeypatch.setattr(kernels, "is_available", lambda _: False)

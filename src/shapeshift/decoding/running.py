@@ -18,13 +18,7 @@ from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.invariance import (
-    MAX_ROWS,
-    Frame,
-    fill,
-    frame,
-    rows_agree,
-)
+from shapeshift.decoding.invariance import MAX_ROWS, Frame, fill, frame, rows_agree
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, beam_search
 from shapeshift.model import Transformer, copy_for_inference

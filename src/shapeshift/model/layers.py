@@ -195,8 +195,7 @@ class DecoderLayer(nn.Module):
             return out.reshape(h.shape)
 
         x = self.around_attention(
-            x,
-            lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True, packing=both),
+            x, lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True, packing=both)
         )
         x = self.around_cross_attention(x, look)
         out: Tensor = self.around_feed_forward(x, self.feed_forward)

@@ -39,9 +39,7 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(
     spans = []  # of each attention that the kernel has computed
     init = SentenceAttention.__init__
     monkeypatch.setattr(
-        SentenceAttention,
-        "__init__",
-        lambda self, *how: spans.append(how[5]) or init(self, *how),
+        SentenceAttention, "__init__", lambda self, *how: spans.append(how[5]) or init(self, *how)
     )
     config = ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=16, dropout=0.0)
     model = build(config, "nope" if position == "neighbours" else position, 10, 10)

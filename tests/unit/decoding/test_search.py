@@ -101,12 +101,7 @@ Scored = list[tuple[float, tuple[int, ...]]]
 
 
 def slow_beam(
-    table: Table,
-    sentence: int,
-    limit: int,
-    beam: int,
-    n_best: int,
-    penalty: Callable[[int], float],
+    table: Table, sentence: int, limit: int, beam: int, n_best: int, penalty: Callable[[int], float]
 ) -> Scored:
     """Beam search of one sentence that always runs to the limit."""
     live: Scored = [(0.0, ())]
@@ -159,9 +154,7 @@ def test_a_batch_that_stops_early_gives_what_each_sentence_gives_to_its_limit(
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-def test_a_beam_of_one_follows_the_maximum(
-    penalty: Callable[[int], float],
-) -> None:
+def test_a_beam_of_one_follows_the_maximum(penalty: Callable[[int], float]) -> None:
     table = random_table(12, seed=6, eos_bias=1.0)
     limits = [2, 30, 9, 1, 30]
     stepper = TableStepper(table, list(range(5)), 1)

@@ -10,12 +10,7 @@ from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import join_ids, split_parts
-from shapeshift.decoding.config import (
-    MAX_SOURCE_LENGTH,
-    AveragePenalty,
-    DecodingConfig,
-    NoPenalty,
-)
+from shapeshift.decoding.config import MAX_SOURCE_LENGTH, AveragePenalty, DecodingConfig, NoPenalty
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import TranslatedLine, Translation, Translator
 

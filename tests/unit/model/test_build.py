@@ -114,11 +114,7 @@ IDS = torch.tensor([[5, 6, 3], [7, 3, 0]])
     [
         (IDS[0], IDS, r"integer tensor \(B, T\).*, got int64 \(3,\)"),
         (IDS, IDS.float(), r"integer tensor \(B, T\).*, got float32 \(2, 3\)"),
-        (
-            IDS,
-            IDS.flip(1),
-            r"target_input must start with <s>, .* padding \(0\) on its right",
-        ),
+        (IDS, IDS.flip(1), r"target_input must start with <s>, .* padding \(0\) on its right"),
         (IDS, IDS[:1], "2 sources and 1 targets; a batch has one of each for every pair"),
     ],
 )

@@ -13,13 +13,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift import kernels
-from shapeshift.model import (
-    ModelConfig,
-    Transformer,
-    build,
-    label_smoothed_loss,
-    layers,
-)
+from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss, layers
 from shapeshift.model.attention import Attention
 from shapeshift.model.linear import apply_linear, is_as_built
 from shapeshift.positions import SCHEMES

@@ -290,8 +290,7 @@ def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "position",
-    [Shaw(num_heads=2, head_dim=8), T5(dim=16, num_heads=2), Rotary(head_dim=8)],
+    "position", [Shaw(num_heads=2, head_dim=8), T5(dim=16, num_heads=2), Rotary(head_dim=8)]
 )
 def test_compiled_code_sees_what_a_kind_overrides(position) -> None:
     """What torch.compile traces takes the same ways as what it does not."""

@@ -187,10 +187,7 @@ def attend_rows(
 
 
 def _of_pairs(
-    vectors: Vectors,
-    inputs: Sequence[Tensor],
-    spans: tuple[Spans, Spans] | None,
-    causal: bool,
+    vectors: Vectors, inputs: Sequence[Tensor], spans: tuple[Spans, Spans] | None, causal: bool
 ) -> Vectors:
     """Return the vectors of distances at which some query sees a key."""
     if spans is None:
