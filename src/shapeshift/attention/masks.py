@@ -14,10 +14,16 @@ from shapeshift.positions.checks import describe
 
 
 def check_call(
-    q: Tensor, k: Tensor, v: Tensor, position: Representation, pos_q: Tensor, pos_k: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    state: Tensor | None,
 ) -> None:
     """Raise a `ShapeshiftError` if heads or positions would broadcast, or be read beyond their
-    end."""
+    end, or if a state is missing, has another size or is not read."""
     fits = q.ndim == k.ndim == v.ndim == 4 and k.shape[:3] == v.shape[:3]
     widens = not position.derives("rotate")  # and may return another width than E
     if fits and not widens:
@@ -42,11 +48,6 @@ def check_call(
         )
     check_heads(q, k, pos_q, pos_k, position.num_axes)
     check_sizes(position, num_heads=q.shape[1], head_dim=v.shape[3])
-
-
-def check_state(position: Representation, state: Tensor | None, k: Tensor) -> None:
-    """Raise a `ShapeshiftError` if `position` needs a state of keys `(B, H, K, E)` that is not
-    `(B, K, F)`, or if there is one that it does not need."""
     kinds = [kind for kind in position.kinds() if kind.acts("state")]
     name = type(kinds[0] if kinds else position).__name__
     B, _, K, _ = k.shape

@@ -296,8 +296,8 @@ class _Finished:
         self.n_best = n_best
         # Best first, and -inf while there are fewer: the last is what another has to beat.
         self.scores = torch.full((num_sentences, n_best), -math.inf, device=device)
-        self.sums = torch.zeros(num_sentences, n_best, device=device)
-        self.lengths = torch.zeros(num_sentences, n_best, dtype=torch.long, device=device)
+        self.sums = torch.zeros_like(self.scores)
+        self.lengths = torch.zeros_like(self.scores, dtype=torch.long)
         self.tokens = torch.zeros(num_sentences, n_best, longest, dtype=torch.long, device=device)
 
     def add(
@@ -309,11 +309,9 @@ class _Finished:
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         order = order[:, : self.n_best]
         self.scores[sentences] = scores[:, : self.n_best]
-        sums = torch.cat([self.sums[sentences], sums], dim=1)
-        self.sums[sentences] = sums.gather(1, order)
-        lengths = length.expand(len(sums), tokens.size(1))
-        lengths = torch.cat([self.lengths[sentences], lengths], dim=1)
-        self.lengths[sentences] = lengths.gather(1, order)
+        lengths = length.expand(sums.shape)
+        for kept, new in ((self.sums, sums), (self.lengths, lengths)):
+            kept[sentences] = torch.cat([kept[sentences], new], dim=1).gather(1, order)
         tokens = torch.cat([self.tokens[sentences], tokens], dim=1)
         order = order[:, :, None].expand(-1, -1, tokens.size(2))
         self.tokens[sentences] = tokens.gather(1, order)

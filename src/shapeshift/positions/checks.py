@@ -23,6 +23,8 @@ Init = TypeVar("Init", bound=Callable[..., None])
 SIZES = ("dim", "num_heads", "head_dim")
 """The arguments that are sizes of a model: D, H and E."""
 
+SEVERAL = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+
 _TYPES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda x: isinstance(x, bool)),
     int: ("a whole number", lambda x: is_whole_number(x)),
@@ -61,10 +63,9 @@ def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None
     with suppress(AttributeError, NameError, TypeError):  # of what is not there at run time
         parameters = _parameters(init)
     owner, wrong = init.__qualname__.split(".")[-2], []
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for name, value in given.items():
         parameter = parameters.get(name)
-        hint = Any if parameter is None or parameter.kind in several else parameter.annotation
+        hint = Any if parameter is None or parameter.kind in SEVERAL else parameter.annotation
         alternatives = _alternatives(hint)
         if not any(fits(value) for _, fits in alternatives):
             expected = " or ".join(words for words, _ in alternatives if words != "null")
