@@ -36,15 +36,12 @@ def check_call(
         )
     device = q.device.type
     casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    if not q.device == k.device == v.device:
+    one_dtype = casts or q.dtype == k.dtype == v.dtype
+    if not one_dtype or not q.device == k.device == v.device:
         raise ShapeshiftError(
-            "queries, keys and values must be on one device, got"
-            f" {', '.join(str(x.device) for x in (q, k, v))}; move them with .to(q.device)"
-        )
-    if not q.dtype == k.dtype == v.dtype and not casts:
-        raise ShapeshiftError(
-            "queries, keys and values must have one dtype, got"
-            f" {', '.join(map(describe, (q, k, v)))}; convert them with .to(q.dtype)"
+            "queries, keys and values must have one dtype and device, got"
+            f" {', '.join(f'{describe(x)} on {x.device}' for x in (q, k, v))}; convert them with"
+            " .to(q)"
         )
     check_heads(q, k, pos_q, pos_k, position.num_axes)
     check_sizes(position, num_heads=q.shape[1], head_dim=v.shape[3])

@@ -157,12 +157,9 @@ class Runner:
         self, sizes: Sequence[tuple[int, ...]]
     ) -> Iterator[tuple[list[int], Frame | None]]:
         """Yield the item numbers of each batch and, for batch-invariant decoding, their common
-        frame. The longest come first, so that a lack of memory shows at once.
-
-        Args:
-            sizes: tokens of each sentence, or of both sides of each pair, with `</s>`; sentences
-                of 0 tokens are left out.
-        """
+        frame. The longest come first, so that a lack of memory shows at once. `sizes` are the
+        tokens of each sentence, or of both sides of each pair, with `</s>`; sentences of 0 tokens
+        are left out."""
         config = self.config
         numbers = [number for number, size in enumerate(sizes) if any(size)]
         frames: dict[int, Frame] = {}

@@ -225,10 +225,7 @@ class _Live:
     def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the best continuations, best first: log-probability, parent row, token, each
         `(A, 2·beam)`, or `(A, 1)` for a beam of 1. In sentences at their limit only `</s>` follows.
-
-        Args:
-            logits: `(A·beam, V)`, or of the first beams alone, `(A, V)`.
-        """
+        `logits (A·beam, V)` may be those of the first beams alone, `(A, V)`."""
         beam, vocabulary = self.sums.size(1), logits.size(1)
         one_for_all = len(logits) < self.sums.numel()
         closing = self.limits == self.length

@@ -12,6 +12,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.dropout import add_dropped, dropout
 from shapeshift.attention.packing import Packing
 from shapeshift.positions import Absolute, Representation
+from shapeshift.positions.checks import describe
 
 from .attention import Attention
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
@@ -58,7 +59,7 @@ class Embedding(nn.Module):
         if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
             raise ShapeshiftError(
                 "token ids must be an integer tensor (B, T), one row for each sentence, got"
-                f" {str(ids.dtype).removeprefix('torch.')} {tuple(ids.shape)}"
+                f" {describe(ids)}"
             )
         if pos is None:
             pos = self.position_ids(

@@ -35,7 +35,6 @@ from .transformer_xl import TransformerXL
 from .tupe import TUPE
 from .xpos import XPos
 
-T = TypeVar("T")
 M = TypeVar("M", bound=nn.Module, covariant=True)
 
 
@@ -140,12 +139,6 @@ def find_kind(name: str) -> Entry[Representation]:
         summary = (inspect.getdoc(build) or "").partition("\n")[0].rstrip(".")
         _own[name] = Entry(build, summary, source)
     return _own[name]
-
-
-def entry(registry: Mapping[str, T], name: str, what: str) -> T:
-    """Return the entry `name`, or raise an error that names the nearest one."""
-    check_name(registry, name, what)
-    return registry[name]
 
 
 def check_name(names: Collection[str], name: str, what: str, more: str = "") -> None:

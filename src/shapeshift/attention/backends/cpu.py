@@ -139,9 +139,7 @@ def attend_rows(
     tensors of scores.
 
     Args:
-        inputs: heads `(B, H, Q|K, E)` of queries, keys and values; or projections of tokens
-            `(B, Q|K, ·)`, with `spans` `(N, ·)`, concatenated in the last dimension: `[qkv]`,
-            `[q, kv]` or `[q, k, v]`, with H · E channels each.
+        inputs: as of `Call`; projections are packed if there are `spans`.
         vectors: by the distance j − i of indices, added to keys and to values.
         num_heads: H of projections.
         spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
