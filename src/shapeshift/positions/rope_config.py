@@ -186,13 +186,8 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         axes = {"sections": parameters.pop("mrope_section"), "section_order": known}
     elif "mrope" in (parameters.get("rope_type"), parameters.get("type")):
         raise ShapeshiftError("rope type 'mrope' needs mrope_section, the pairs of each axis")
-    parameters = spelled(given, parameters)
-    return {
-        "head_dim": head_dim,
-        "pairs": _pairs(given, pairs),
-        "rope_parameters": parameters,
-        **axes,
-    }
+    parameters, pairs = spelled(given, parameters), _pairs(given, pairs)
+    return {"head_dim": head_dim, "pairs": pairs, "rope_parameters": parameters, **axes}
 
 
 def _as_dict(config: Any) -> dict[str, Any]:
@@ -296,28 +291,26 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
         raise ShapeshiftError(f"{both[0]} must be names and values, got {inner!r}")
     inner = dict(inner)
     nested = {name: dict(value) for name, value in inner.items() if isinstance(value, Mapping)}
+    empty = [name for name, value in inner.items() if nested and value is None]
     if nested:
         if bare := [name for name, value in nested.items() if value.get("rope_theta") is None]:
             raise ShapeshiftError(
                 f"rope_parameters of {bare[0]!r} need a rope_theta of their own: classes in"
                 " transformers differ in which they assume"
             )
-        empty = [name for name, value in inner.items() if value is None]
-        if loose := [name for name in inner if name not in nested and name not in empty]:
+        if loose := [name for name in inner if name not in (*nested, *empty)]:
             raise ShapeshiftError(
                 f"rope_parameters has {loose[0]!r} next to those of {' and '.join(nested)}; remove"
                 " it"
             )
-        types = list(nested)
     else:
         nested = _by_base(given, inner)
-        empty, types = [], list(nested)
-    if types:
+    if nested:
         if layer_type in empty:
             raise NoPositionsError(f"layers of type {layer_type!r} have no rotary positions")
         if layer_type is None or layer_type not in nested:
             raise ShapeshiftError(
-                f"the layers of this model differ: {', '.join(types)}; give layer, one of these or"
+                f"the layers of this model differ: {', '.join(nested)}; give layer, one of these or"
                 f" the number of a layer, got {layer_type!r}"
             )
         inner = dict(nested[layer_type])
@@ -328,7 +321,7 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
         )
     inner = {name: value for name, value in inner.items() if value is not None}
     for name in ("rope_theta", "partial_rotary_factor"):
-        if name in given and inner.setdefault(name, given[name]) != given[name] and not types:
+        if name in given and inner.setdefault(name, given[name]) != given[name] and not nested:
             raise _differ(f"{name}={given[name]}", f"{inner[name]} of the rope parameters")
     return inner
 
