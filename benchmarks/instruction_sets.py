@@ -24,10 +24,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shapeshift.attention.backends.cpu import Diagonals, attend_rows
+from shapeshift.attention.backends.cpu import attend_rows
 from shapeshift.kernels import decoding, library, training
-from shapeshift.kernels.attention import Rows
 from shapeshift.kernels.processor import instruction_sets
+from shapeshift.positions.pairs import Table
 
 FOLDER = Path(library.__file__).parent
 
@@ -50,8 +50,7 @@ def calls(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
 
     def trained(length: int, tables: bool) -> Callable[[], object]:
         heads = [randn(2048 // length, 8, length, 64).requires_grad_() for _ in range(3)]
-        rows = Rows(33, -16)
-        table = Diagonals(randn(1, 33, 64).requires_grad_(), rows) if tables else None
+        table = Table(randn(1, 33, 64).requires_grad_(), -16) if tables else None
 
         def train() -> object:
             out = attend_rows(heads, (table, table), dropout_p=0.1)

@@ -4,8 +4,6 @@ Schemes, kinds × places and position_ids come from the registries: what is regi
 variants are the options that change what a kind computes.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.model import ModelConfig, Transformer, build
+from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
 from shapeshift.positions import (
     KINDS,
@@ -129,8 +127,7 @@ VARIANTS = {name: Scheme(parts=parts) for name, parts in PARTS.items()} | {
         (part("rotary"), part("t5"), part("rotary", "cross")),
     ),
     "abacus-shaw": Scheme(
-        PositionIds("abacus", OF_TOKENS["abacus"]),
-        (Part("learned"), part("shaw", **SHORT)),
+        PositionIds("abacus", OF_TOKENS["abacus"]), (Part("learned"), part("shaw", **SHORT))
     ),
     "everywhere": Scheme(
         PositionIds("shifted", NEAR),
@@ -181,19 +178,19 @@ TOGETHER = {
 
 
 @pytest.fixture(params=CASES.values(), ids=list(CASES))
-def scheme(request: pytest.FixtureRequest) -> Scheme:
+def scheme(request):
     """A position scheme: each test that asks for it runs over all."""
     return request.param
 
 
 @pytest.fixture(params=CELLS.values(), ids=list(CELLS))
-def cell(request: pytest.FixtureRequest) -> Scheme:
+def cell(request):
     """One registered kind at one of its places, with its default options."""
     return request.param
 
 
 @pytest.fixture(params=STACKED.values(), ids=list(STACKED))
-def stacked(request: pytest.FixtureRequest) -> tuple[Scheme, str]:
+def stacked(request):
     """A cell and a stack it stands in: the decoder, and the encoder where that is another case."""
     return request.param
 
@@ -204,7 +201,7 @@ def stacked(request: pytest.FixtureRequest) -> tuple[Scheme, str]:
         *(pytest.param(scheme, id=name, marks=pytest.mark.slow) for name, scheme in CASES.items()),
     ]
 )
-def compiled_scheme(request: pytest.FixtureRequest) -> Scheme:
+def compiled_scheme(request):
     """As `scheme`, for tests that take seconds: few that have all kinds in them, unless `slow`."""
     return request.param
 
@@ -225,19 +222,17 @@ def is_ours(scheme: Scheme) -> bool:
         ),
     ]
 )
-def varied_scheme(request: pytest.FixtureRequest) -> Scheme:
+def varied_scheme(request):
     """As `scheme`, for tests of what each part does by itself: the variants, and our kinds together
     in few models, unless `slow`."""
     return request.param
 
 
 @pytest.fixture
-def make_model() -> Callable[..., Transformer]:
+def make_model():
     """Return a function that builds a tiny model with random weights in evaluation mode."""
 
-    def make(
-        scheme: Scheme, *, seed: int = 0, vocabulary: int = VOCABULARY, **settings: object
-    ) -> Transformer:
+    def make(scheme, *, seed=0, vocabulary=VOCABULARY, **settings):
         torch.manual_seed(seed)
         shape = {"dim": 16, "num_heads": 2, "ff_dim": 24, **settings}
         model = build(ModelConfig(size="tiny", **shape), scheme, vocabulary, vocabulary)
@@ -250,15 +245,10 @@ def make_model() -> Callable[..., Transformer]:
 
 
 @pytest.fixture
-def logits() -> Callable[..., Tensor]:
+def logits():
     """Return a function that makes all logits `(B, T, V)` in one forward pass."""
 
-    def compute(
-        model: Transformer,
-        source: Tensor,
-        target_input: Tensor,
-        offset: int | Tensor | None = None,
-    ) -> Tensor:
+    def compute(model, source, target_input, offset=None):
         memory = model.encode(source, offset=offset)
         return model.project(model.decode(target_input, memory, offset=offset))
 
@@ -266,7 +256,7 @@ def logits() -> Callable[..., Tensor]:
 
 
 @pytest.fixture
-def sentences() -> tuple[Tensor, Tensor]:
+def sentences():
     """Source `(3, 9)` of 8, 5 and 1 subwords, and decoder inputs `(3, 16)`: twice as long."""
     generator = torch.Generator().manual_seed(1)
     source = torch.randint(4, VOCABULARY, (3, 9), generator=generator)
@@ -290,7 +280,7 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.see = see
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         self.see(func, (args, kwargs or {}), out)
         return out

@@ -1,7 +1,5 @@
 """A sentence's translation and score are the same, whatever stands beside it in a batch."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -18,11 +16,11 @@ Ids = list[list[int]]
 
 
 @pytest.fixture(scope="module")
-def pairs() -> tuple[Ids, Ids]:
+def pairs():
     """Sources and targets of 1 to 8 tokens, some of the same length."""
     rng = random.Random(5)
 
-    def rows() -> Ids:
+    def rows():
         lengths = rng.choices((1, 2, 5, 6, 8), k=NUM_PAIRS)
         return [rng.choices(range(4, VOCABULARY), k=length) for length in lengths]
 
@@ -30,7 +28,7 @@ def pairs() -> tuple[Ids, Ids]:
 
 
 @pytest.fixture
-def model(compiled_scheme, make_model) -> Transformer:
+def model(compiled_scheme, make_model):
     one_layer = {"encoder_layers": 1, "decoder_layers": 1}
     return make_model(compiled_scheme, vocabulary=VOCABULARY, activation="gelu", **one_layer)
 
@@ -57,7 +55,7 @@ def score(
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["fp32", "bf16"])
-def test_bits_do_not_depend_on_the_batch(model, pairs, autocast) -> None:
+def test_bits_do_not_depend_on_the_batch(model, pairs, autocast):
     model = model.float()
     options = {"autocast": autocast, "batch_invariant": True}
     translations = translate(model, pairs[0], NUM_PAIRS, **options)

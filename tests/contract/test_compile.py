@@ -1,8 +1,6 @@
 """Every scheme compiles as one graph for all lengths, and draws anew in every call of it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -21,7 +19,7 @@ ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
 
 
 @pytest.fixture(autouse=True)
-def _fresh_compiler() -> Iterator[None]:
+def _fresh_compiler():
     torch._dynamo.reset()
     # Numbers such as a dropout rate are constants, as without `dynamic=True`, or each model would
     # be compiled twice: it is lengths that must not be.
@@ -31,19 +29,19 @@ def _fresh_compiler() -> Iterator[None]:
 
 
 @pytest.fixture
-def graphs() -> CompileCounterWithBackend:
+def graphs():
     """A backend that counts the graphs it is given and runs them as they are."""
     return CompileCounterWithBackend("eager")
 
 
 @pytest.fixture
-def graphs_with_backward() -> CompileCounterWithBackend:
+def graphs_with_backward():
     """As `graphs`, for graphs that were split into forward and backward and take no writes."""
     return CompileCounterWithBackend("aot_eager")
 
 
 @pytest.fixture
-def batches(sentences: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
+def batches(sentences):
     source, target = sentences
     return [(_copy(source[:B, :S]), _copy(target[:B, :T])) for B, S, T in SIZES]
 
@@ -57,9 +55,7 @@ def compiled(module: nn.Module, backend: object) -> Callable[..., Tensor]:
 
 
 @torch.no_grad()
-def test_evaluation_is_one_graph_and_equals_eager(
-    compiled_scheme, make_model, batches, graphs
-) -> None:
+def test_evaluation_is_one_graph_and_equals_eager(compiled_scheme, make_model, batches, graphs):
     model = make_model(compiled_scheme, **ONE_LAYER)
     run = compiled(model, graphs)
     for batch in batches:
@@ -69,7 +65,7 @@ def test_evaluation_is_one_graph_and_equals_eager(
 
 def test_training_is_one_graph_and_equals_eager(
     compiled_scheme, make_model, batches, graphs_with_backward
-) -> None:
+):
     # The offsets of eager's second and third call can only be met by new draws.
     model = make_model(compiled_scheme, dropout=0.0, **ONE_LAYER).train()
     run = compiled(model, graphs_with_backward)
@@ -89,7 +85,7 @@ def test_training_is_one_graph_and_equals_eager(
     assert graphs_with_backward.frame_count == 1
 
 
-def test_the_drop_in_module_compiles_and_draws(graphs) -> None:
+def test_the_drop_in_module_compiles_and_draws(graphs):
     module = SHAPE(dim=8)
     run = compiled(module, graphs)
     x = torch.zeros(4, 5, 8)
@@ -104,7 +100,7 @@ def test_the_drop_in_module_compiles_and_draws(graphs) -> None:
 
 
 @pytest.mark.skipif(torch.__version__ < (2, 12), reason="its compiler shows an error of its own")
-def test_beyond_the_learned_table_a_compiled_model_refuses(make_model, sentences) -> None:
+def test_beyond_the_learned_table_a_compiled_model_refuses(make_model, sentences):
     model = make_model(SCHEMES["learned"], **ONE_LAYER)
     run = torch.compile(model, dynamic=True, backend="eager")
     run(*sentences)

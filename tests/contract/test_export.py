@@ -1,7 +1,5 @@
 """Every scheme can be exported: encoder and decoder for any batch and length, in evaluation."""
 
-from __future__ import annotations
-
 import torch
 import torch._dynamo.exc
 from torch import Tensor, nn
@@ -9,7 +7,6 @@ from torch.export import Dim, ExportedProgram, export
 
 from shapeshift.attention.backends import sdpa
 from shapeshift.model import Transformer
-from shapeshift.model.layers import Memory
 from shapeshift.positions import SCHEMES
 
 from .conftest import close
@@ -22,7 +19,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, source: Tensor) -> Memory:
+    def forward(self, source):
         return self.model.encode(source)
 
 
@@ -33,7 +30,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, target_input: Tensor, memory: Memory) -> Tensor:
+    def forward(self, target_input, memory):
         return self.model.project(self.model.decode(target_input, memory))
 
 
@@ -55,9 +52,7 @@ def exported(
 
 
 @torch.no_grad()
-def test_programs_serve_other_batches_and_lengths(
-    compiled_scheme, make_model, logits, sentences
-) -> None:
+def test_programs_serve_other_batches_and_lengths(compiled_scheme, make_model, logits, sentences):
     model = make_model(compiled_scheme, encoder_layers=1, decoder_layers=1)
     source, target = sentences
     encoder, decoder = (
@@ -69,7 +64,7 @@ def test_programs_serve_other_batches_and_lengths(
 
 
 @torch.no_grad()
-def test_a_program_serves_short_and_long_sentences(make_model, logits, sentences) -> None:
+def test_a_program_serves_short_and_long_sentences(make_model, logits, sentences):
     model = make_model(SCHEMES["ape"], encoder_layers=1, decoder_layers=1)
     border = max(sdpa.FUSED_FROM.values())
     source, target = sentences

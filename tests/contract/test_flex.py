@@ -1,8 +1,6 @@
 """FlexAttention, without a GPU, in plain steps: what it adds by distance is what the hooks give."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 
@@ -22,10 +20,7 @@ from .conftest import READS, Watch
 
 B, H, E = 3, 2, 8
 F64 = torch.float64
-SHORT = {
-    "t5": {"num_buckets": 8, "max_distance": 6},
-    "shaw": {"add_to": "keys", "max_distance": 3},
-}
+SHORT = {"t5": {"num_buckets": 8, "max_distance": 6}, "shaw": {"add_to": "keys", "max_distance": 3}}
 """Options that the short sequences of these tests reach."""
 
 
@@ -46,12 +41,12 @@ SERVED |= {"a chain": Chain(make("alibi"), make("t5"), make("kerple"))}
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+def runs(monkeypatch):
     """Let FlexAttention serve on a CPU, backward passes too; return a list of its calls."""
     calls: list[object] = []
     run = flex.flex_attention
 
-    def counted(*args: object, **options: object) -> object:
+    def counted(*args, **options):
         calls.append(options["block_mask"])
         return run(*args, **options)
 
@@ -107,9 +102,7 @@ def outcome(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("name", SERVED)
-def test_it_adds_what_the_hooks_add(
-    name: str, causal: bool, runs: list[object], ran: list[str]
-) -> None:
+def test_it_adds_what_the_hooks_add(name, causal, runs, ran):
     position = SERVED[name]
     if position.causal_only and not causal:
         pytest.skip("it has no meaning for keys right of their query")
@@ -125,7 +118,7 @@ def test_it_adds_what_the_hooks_add(
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("name", ["alibi", "t5"])
-def test_left_padding_packing_and_no_mask(name: str, runs: list[object], ran: list[str]) -> None:
+def test_left_padding_packing_and_no_mask(name, runs, ran):
     """Positions need not grow by one; queries may be the last of the keys; a mask may be of any
     shape, or there may be none."""
     position = SERVED[name]
@@ -143,11 +136,9 @@ def test_left_padding_packing_and_no_mask(name: str, runs: list[object], ran: li
     assert ran == ["flex"] * 3
 
 
-def test_what_is_not_by_distance_is_left_to_other_backends(
-    runs: list[object], ran: list[str]
-) -> None:
+def test_what_is_not_by_distance_is_left_to_other_backends(runs, ran):
     class NoBias(KINDS["alibi"].build):  # type: ignore[name-defined, misc]
-        def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> None:
+        def bias(self, pos_q, pos_k, *, dtype):
             return None
 
     heads, mask, pos = inputs(6)
@@ -172,7 +163,7 @@ def test_what_is_not_by_distance_is_left_to_other_backends(
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("padded", ["none", "right", "left"])
 @pytest.mark.parametrize("size", [(128, 128), (300, 300), (130, 513), (256, 384)])
-def test_blocks_are_those_of_all_pairs(size: tuple[int, int], padded: str, causal: bool) -> None:
+def test_blocks_are_those_of_all_pairs(size, padded, causal):
     """The same as PyTorch's own way, which makes a tensor of all pairs."""
     num_queries, num_keys = size
     q, k = torch.zeros(B, H, num_queries, E), torch.zeros(B, H, num_keys, E)
@@ -205,9 +196,7 @@ def whole_and_partial(mask: BlockMask) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["a layer", "the kernel alone"])
-def test_one_graph_serves_all_lengths(
-    whole: bool, runs: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_graph_serves_all_lengths(whole, runs, monkeypatch):
     """As on a GPU, where the kernel is compiled, within a compiled layer or by itself."""
     graphs = CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(flex, "flex_attention", torch_flex.flex_attention)  # without the counting

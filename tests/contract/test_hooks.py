@@ -1,28 +1,14 @@
 """What every registered kind promises of its hooks, at every place where it has a meaning."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.attention import attend_with_probs, causal_mask
 from shapeshift.model.attention import Attention
-from shapeshift.positions import (
-    KINDS,
-    Part,
-    Placed,
-    PoPE,
-    Representation,
-    Scheme,
-    Stack,
-    place,
-)
-from shapeshift.positions.base import AT_ATTENTION, total_bias
-
-from .conftest import close
+from shapeshift.positions import KINDS, Part, Placed, PoPE, Representation, Scheme, Stack, place
+from shapeshift.positions.base import AT_ATTENTION
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
@@ -49,7 +35,7 @@ def positions(each: bool, length: int, start: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each: bool) -> None:
+def test_shapes_and_dtypes(stacked, dtype, each):
     position, _ = build_cell(*stacked)
     position.to(dtype)
     pos_q, pos_k = positions(each, Q, start=K - Q), positions(each, K)
@@ -97,9 +83,7 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
-def test_positions_are_integers_of_any_type(
-    stacked: tuple[Scheme, str], dtype: torch.dtype
-) -> None:
+def test_positions_are_integers_of_any_type(stacked, dtype):
     position, at = build_cell(*stacked)
     if not type(position).__module__.startswith("shapeshift."):
         pytest.skip("a kind of one's own may take int64 alone")
@@ -107,7 +91,7 @@ def test_positions_are_integers_of_any_type(
     module.double()
     x, later = torch.randn(B, K, D, dtype=torch.float64), torch.full((K, K), -torch.inf).triu(1)
 
-    def run(pos: Tensor) -> Tensor:
+    def run(pos):
         if at == "embedding":
             return module.embed(x, pos)
         return module(x, x, pos, pos, later.double())
@@ -121,48 +105,9 @@ def test_positions_are_integers_of_any_type(
                 run(wrong)
 
 
-@pytest.mark.parametrize("length", [5, 40])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_attention_is_that_of_the_hooks(
-    stacked: tuple[Scheme, str], dtype: torch.dtype, length: int
-) -> None:
-    """Of self-attention, where a kind may know a faster way; `dtype` chooses among its ways."""
-    position, _ = build_cell(*stacked)
-    position.to(dtype)
-    pos = positions(True, length)
-    causal = stacked[1] == "decoder"
-    mask = causal_mask(length, length, dtype, torch.device("cpu")) if causal else None
-    q, k, v = torch.randn(3, B, H, length, E, dtype=dtype)
-    state = position.state(torch.randn(B, length, D, dtype=dtype), pos)
-    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}[dtype]
-    q_scaled = q / E**0.5
-    scores = q_scaled @ k.mT
-    bias = total_bias(position, q_scaled, pos, pos)
-    for added in (bias, mask):
-        scores = scores if added is None else scores + added
-    scores = position.score(scores, q_scaled, k, state, pos, pos)
-    got, probs = attend_with_probs(q, k, v, mask, position, pos, pos, state=state)
-    torch.testing.assert_close(probs, scores.softmax(-1), rtol=0, atol=tolerance)
-    value_bias = position.value_bias(probs, pos, pos)
-    expected = probs @ v if value_bias is None else probs @ v + value_bias
-    torch.testing.assert_close(got, expected, rtol=0, atol=3 * tolerance)
-
-
-def test_a_bias_by_distance_is_the_bias(stacked: tuple[Scheme, str]) -> None:
-    position, _ = build_cell(*stacked)
-    pos = torch.arange(3, 9)[None]
-    if position.acts("bias") and position.derives("bias"):
-        numbers = position.bias_at(torch.arange(-5, 6), torch.float64)
-        at = torch.arange(6) - torch.arange(6)[:, None] + 5
-        bias = position.bias(pos, pos, dtype=torch.float64)
-        close(bias, numbers[None, :, at])
-
-
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
 @pytest.mark.parametrize(("batch", "length"), [(0, 20), (B, 0), (0, 0)])
-def test_nothing_comes_of_nothing(
-    stacked: tuple[Scheme, str], batch: int, length: int, each: bool
-) -> None:
+def test_nothing_comes_of_nothing(stacked, batch, length, each):
     position, at = build_cell(*stacked)
     x, memory = torch.zeros(2, batch, length, D).requires_grad_().unbind()
     pos = torch.arange(length).expand(batch if each else 1, -1)
@@ -176,7 +121,7 @@ def test_nothing_comes_of_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_kinds_at_one_attention_are_refused_or_do_what_they_declare(kind: str) -> None:
+def test_two_kinds_at_one_attention_are_refused_or_do_what_they_declare(kind):
     torch.manual_seed(0)
     x, pos = torch.randn(B, K, D, dtype=torch.float64), positions(False, K)
     later = torch.full((K, K), -torch.inf, dtype=torch.float64).triu(1)
@@ -199,11 +144,11 @@ class _Embed(nn.Module):
         super().__init__()
         self.position = position
 
-    def forward(self, x: Tensor, memory: Tensor, pos: Tensor, *_: object) -> Tensor:
+    def forward(self, x, memory, pos, *_):
         return self.position.embed(x, pos)
 
 
-def test_gradients(stacked: tuple[Scheme, str]) -> None:
+def test_gradients(stacked):
     position, at = build_cell(*stacked)
     x, memory = (torch.randn(B, n, D, dtype=torch.float64, requires_grad=True) for n in (Q, K))
     pos_q, pos_k = positions(True, Q), positions(True, K)
@@ -213,7 +158,7 @@ def test_gradients(stacked: tuple[Scheme, str]) -> None:
     for parameter in named.values():  # off the limits where some weights start
         parameter.data -= 0.1 * torch.rand_like(parameter)
 
-    def run(x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensor:
+    def run(x, memory, *parameters):
         inputs = (x, memory, pos_q, pos_k, None) if at == "cross" else (x, x, pos_q, pos_q, None)
         return functional_call(module, dict(zip(named, parameters, strict=True)), inputs)
 

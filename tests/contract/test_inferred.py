@@ -1,6 +1,6 @@
 """Kinds that override a hook and declare nothing: it acts wherever and however attention runs."""
 
-from __future__ import annotations
+from functools import partial
 
 import pytest
 import torch
@@ -10,13 +10,9 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.backends import cpu, sdpa
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
-from shapeshift.positions import (
-    T5,
-    ALiBi,
-    Chain,
-    Representation,
-    Shaw,
-)
+from shapeshift.positions import T5, ALiBi, Chain, Representation, Shaw
+
+from .own_kinds import OWN, Biased, Embedded, Turned, build
 
 B, H, E = 2, 2, 4
 D = H * E
@@ -29,54 +25,16 @@ def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:
     return (pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).unsqueeze(1)  # (B|1, 1, Q, K)
 
 
-class Trained(Representation):
-    """Has a weight for the hook of a subclass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(H, 1, 8))
-
-
-class Bias(Trained):
-    def bias(self, pos_q, pos_k, *, dtype):
-        return self.weight[:, 0, distances(pos_q, pos_k)[:, 0] % 8].transpose(0, 1)
-
-
-class BiasByIndex(Trained):
+class BiasByIndex(Representation):
     """Reads the size of the attention, so that it may not be called for some queries."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(H, 8))
 
     def bias(self, pos_q, pos_k, *, dtype):
         i, j = torch.arange(pos_q.shape[1])[:, None], torch.arange(pos_k.shape[1])
-        return self.weight[None, :, 0, (i * j) % 8]  # (1, H, Q, K)
-
-
-class QueryBias(Trained):
-    def query_bias(self, q, pos_q, pos_k):
-        table = self.weight[..., :E].transpose(-1, -2).to(q.dtype)
-        return (q @ table) * (distances(pos_q, pos_k) % 3)
-
-
-class Mix(Trained):
-    def value_bias(self, probs, pos_q, pos_k):
-        far = (probs * (distances(pos_q, pos_k) % 5)).sum(-1, keepdim=True)
-        return far * self.weight[..., :E].to(probs.dtype)
-
-
-class Turn(Trained):
-    def rotate(self, q, k, pos_q, pos_k):
-        at_q, at_k = (1 + (pos % 3)[:, None, :, None] for pos in (pos_q, pos_k))
-        return q * at_q, k / at_k * self.weight[..., :1].to(k.dtype)
-
-
-class Inputs(Trained):
-    def inputs(self, q, k, v, pos_q, pos_k):
-        vector = self.weight.flatten()[:D].to(q.dtype)
-        return q + (pos_q % 3)[..., None] * vector, k, v + (pos_k % 4)[..., None] * vector
-
-
-class Embed(Representation):
-    def embed(self, x, pos):
-        return x + pos[..., None]
+        return self.weight[None, :, (i * j) % 8]  # (1, H, Q, K)
 
 
 class LouderKeys(Shaw):
@@ -96,18 +54,20 @@ class KeysAgain(Shaw):
         return q.sum(-1, keepdim=True) * (distances(pos_q, pos_k) % 3)
 
 
+def own(name: str) -> Representation:
+    return build(OWN[name], dim=D, num_heads=H, head_dim=E)
+
+
 FORGETFUL = {
-    "bias": Bias,
+    **{name: partial(own, name) for name in OWN if name not in ("embedded", "inplace")},
     "bias by index": BiasByIndex,
-    "query bias": QueryBias,
-    "value bias": Mix,
-    "rotate": Turn,
-    "inputs": Inputs,
     "query bias of a subclass": lambda: LouderKeys(num_heads=H, head_dim=E, max_distance=2),
     "query bias without keys": KeysAgain,
-    "chain": lambda: Chain(Bias(), ALiBi(num_heads=H)),
-    "chain of chains": lambda: Chain(T5(dim=D, num_heads=H), Chain(Inputs(), Chain(Mix()))),
-    "chain that turns": lambda: Chain(ALiBi(num_heads=H), Turn()),
+    "chain": lambda: Chain(own("biased"), ALiBi(num_heads=H)),
+    "chain of chains": lambda: Chain(
+        T5(dim=D, num_heads=H), Chain(own("inheads"), Chain(own("biasedvalues")))
+    ),
+    "chain that turns": lambda: Chain(ALiBi(num_heads=H), own("turned")),
 }
 
 
@@ -137,7 +97,7 @@ def run(module: nn.Module, x: Tensor, pos: Tensor, *, weights: bool = False) -> 
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     """Let few keys be enough for the ways that serve long sentences."""
     monkeypatch.setattr(sdpa, "FUSED_FROM", dict.fromkeys(sdpa.FUSED_FROM, FROM))
     monkeypatch.setattr(cpu, "RECOMPUTED_FROM", FROM)
@@ -152,7 +112,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     + [(name, LENGTHS[1]) for name in ("reference", "blocked", "sdpa", "cpu")],
     indirect=["backend"],
 )
-def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
+def test_a_hook_acts_without_declarations(kind, length, dtype, backend):
     torch.manual_seed(0)
     position = FORGETFUL[kind]().requires_grad_(True)
     ours = Attention(D, H, 1e-9, position)  # a dropout that drops nothing
@@ -189,26 +149,26 @@ def far(got: Tensor, expected: Tensor) -> float:
     return float((got - expected).detach().norm() / expected.norm())
 
 
-def test_a_promise_does_not_outlive_the_hook_that_it_is_about() -> None:
+def test_a_promise_does_not_outlive_the_hook_that_it_is_about():
     assert Shaw(num_heads=H, head_dim=E).shift_invariant
-    for cls in (Bias, LouderKeys, Turn):
+    for cls in (Biased, LouderKeys, Turned):
         assert not cls.shift_invariant, cls
     assert not Chain(ALiBi(num_heads=H), BiasByIndex()).shift_invariant
 
 
-def test_places_are_those_where_a_hook_is_called() -> None:
-    assert Embed.places == ("embedding",)
-    assert Bias.places == ("self", "cross")
+def test_places_are_those_where_a_hook_is_called():
+    assert Embedded.places == ("embedding",)
+    assert Biased.places == ("self", "cross")
     with pytest.raises(ShapeshiftError, match=r"places of Lost are embedding.*use self or cross"):
-        type("Lost", (Bias,), {"places": ("embedding",)})
+        type("Lost", (Biased,), {"places": ("embedding",)})
     for places in ("self", ("self", "crosss")):
         with pytest.raises(
             ShapeshiftError, match=r"Typo must be a tuple of embedding, self, cross"
         ):
-            type("Typo", (Bias,), {"places": places})
+            type("Typo", (Biased,), {"places": places})
 
 
-def test_a_description_that_nothing_reads_is_refused() -> None:
+def test_a_description_that_nothing_reads_is_refused():
     with pytest.raises(ShapeshiftError, match=r"Unread overrides distance_bias.*override bias"):
-        type("Unread", (Bias,), {"distance_bias": lambda *_: None})
+        type("Unread", (Biased,), {"distance_bias": lambda *_: None})
     type("Read", (LouderKeys,), {"distance_vectors": lambda *_: (None, None)})

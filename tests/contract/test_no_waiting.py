@@ -4,11 +4,8 @@ The `meta` device stands for a GPU: its tensors have no numbers, so whatever rea
 what is made on the CPU and copied is counted.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -17,10 +14,10 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.attention import Call
-from shapeshift.data.batching import Batch, make_batch
+from shapeshift.data.batching import make_batch
 from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
-from shapeshift.model import DecoderState, ModelConfig, Transformer, build, label_smoothed_loss
+from shapeshift.model import DecoderState, ModelConfig, build, label_smoothed_loss
 from shapeshift.model import loss as loss_module
 from shapeshift.model.attention import Attention
 from shapeshift.positions import SCHEMES, Part, Scheme
@@ -37,7 +34,7 @@ def nothing_on_the_cpu() -> Iterator[None]:
     """Assert that no operator computes on the CPU, but for single numbers."""
     operators = []
 
-    def see(operator: Any, _: Any, out: Any) -> None:
+    def see(operator, _, out):
         if isinstance(out, Tensor) and out.device.type == "cpu" and out.ndim:
             operators.append(str(operator))
 
@@ -47,7 +44,7 @@ def nothing_on_the_cpu() -> Iterator[None]:
 
 
 @pytest.fixture
-def batch() -> Batch:
+def batch():
     """Three pairs of different lengths."""
     pairs = ([[5, 6, 7, 8], [5], [6, 7]], [[5, 6], [7, 8, 9, 10, 4], [5]])
     return make_batch(*pairs).to(META)
@@ -55,9 +52,7 @@ def batch() -> Batch:
 
 @torch.no_grad()
 @pytest.mark.parametrize("reserved", [False, True], ids=["growing", "reserved"])
-def test_no_step_of_decoding_waits(
-    reserved: bool, varied_scheme: Scheme, make_model: Callable[..., Transformer]
-) -> None:
+def test_no_step_of_decoding_waits(reserved, varied_scheme, make_model):
     model = make_model(varied_scheme, **ONE_LAYER).to(META)
     source = torch.empty((3, 9), dtype=torch.int64, device=META)
     state = model.start(source, beam=2)
@@ -75,7 +70,7 @@ def test_no_step_of_decoding_waits(
     assert not waits.found
 
 
-def test_reserved_places_are_no_more_than_positions(make_model: Callable[..., Transformer]) -> None:
+def test_reserved_places_are_no_more_than_positions(make_model):
     """On a GPU the length says which positions there are, for to read them would wait."""
     tupe = Scheme(parts=(Part("tupe", options={"num_positions": 100}),))
     model = make_model(tupe).to(META)
@@ -84,9 +79,7 @@ def test_reserved_places_are_no_more_than_positions(make_model: Callable[..., Tr
     assert state.step(torch.empty(3, dtype=torch.int64, device=META)).shape == (3, 11)
 
 
-def test_no_training_step_waits(
-    varied_scheme: Scheme, make_model: Callable[..., Transformer], batch: Batch
-) -> None:
+def test_no_training_step_waits(varied_scheme, make_model, batch):
     model = make_model(varied_scheme, **ONE_LAYER, dropout=0.1).to(META).train()
     with nothing_on_the_cpu():
         loss = label_smoothed_loss(
@@ -97,13 +90,7 @@ def test_no_training_step_waits(
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_no_training_step_without_padding_waits(
-    scheme: Scheme,
-    make_model: Callable[..., Transformer],
-    batch: Batch,
-    monkeypatch: pytest.MonkeyPatch,
-    ran: list[str],
-) -> None:
+def test_no_training_step_without_padding_waits(scheme, make_model, batch, monkeypatch, ran):
     """As on a GPU, where attention has kernels of packed sentences."""
     operators = []
     monkeypatch.setattr(Call, "has_varlen", True)
@@ -124,23 +111,21 @@ def test_no_training_step_without_padding_waits(
 
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("fixed", [False, True], ids=["rows leave", "rows stay"])
-def test_search_reads_every_few_steps(
-    beam: int, fixed: bool, make_model: Callable[..., Transformer], sentences: tuple[Tensor, Tensor]
-) -> None:
+def test_search_reads_every_few_steps(beam, fixed, make_model, sentences):
     """What a GPU does, counted on a CPU: between checks nothing is read."""
     model = make_model(SCHEMES["shape"], vocabulary=1000)
     source, _ = sentences
     num_reads = [0]  # after each step
 
     class Counted(DecoderState):
-        def step(self, tokens: Tensor) -> Tensor:
+        def step(self, tokens):
             num_reads.append(0)
             return super().step(tokens)
 
-        def _check_range(self, rows: Tensor) -> None:
+        def _check_range(self, rows):
             """Rows are checked on a CPU alone."""
 
-    def see(operator: Any, *_: Any) -> None:
+    def see(operator, *_):
         num_reads[-1] += operator.overloadpacket.__name__ in READS
 
     with torch.inference_mode():
@@ -156,13 +141,11 @@ def test_search_reads_every_few_steps(
 
 
 @pytest.mark.parametrize("name", ["ape", "shape", "rope", "nope"])
-def test_a_causal_kernel_is_given_no_mask(
-    name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_causal_kernel_is_given_no_mask(name, batch, monkeypatch):
     """FlashAttention takes no mask: in the decoder's self-attention there is none."""
     calls = []
 
-    def spy(*args: Tensor, attn_mask: Tensor | None = None, **rest: Any) -> Tensor:
+    def spy(*args, attn_mask=None, **rest):
         calls.append((attn_mask is None, rest.get("is_causal", False)))
         return kernel(*args, attn_mask=attn_mask, **rest)
 
@@ -176,15 +159,13 @@ def test_a_causal_kernel_is_given_no_mask(
 
 
 @pytest.mark.parametrize("scheme", ["ape", "rpe", "t5", "alibi"])
-def test_in_half_precision_no_mask_casts_the_scores(
-    scheme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_half_precision_no_mask_casts_the_scores(scheme, monkeypatch):
     """A sum in place of two tensors of different types casts the larger one twice."""
     monkeypatch.setattr(kernels, "serves", lambda _: False)  # as on a GPU
     model = build(ModelConfig(size="tiny"), scheme, 20, 20)
     is_mixed = []
 
-    def see(operator: Any, given: Any, _: Any) -> None:
+    def see(operator, given, _):
         arguments = given[0]
         if operator is torch.ops.aten.add_.Tensor and isinstance(arguments[1], Tensor):
             is_mixed.append(arguments[0].dtype != arguments[1].dtype)

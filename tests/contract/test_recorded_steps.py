@@ -5,8 +5,6 @@ write. What is decided or counted in Python, and what is not in tensors that sta
 the translations differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +16,7 @@ from shapeshift import kernels
 from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import Transformer, transformer
-from shapeshift.positions import SCHEMES, Scheme
+from shapeshift.positions import SCHEMES
 
 from .conftest import Watch
 
@@ -29,14 +27,14 @@ class Records:
     def __init__(self) -> None:
         self.made = self.repeated = 0
 
-    def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
+    def __call__(self, work):
         operators: list[tuple[Any, Any, Any]] = []
         with Watch(lambda *called: operators.append(called)):
             work()
         self.made += 1
         done = True  # by watching, where a GPU only records
 
-        def repeat() -> None:
+        def repeat():
             nonlocal done
             if done:
                 done = False
@@ -54,10 +52,10 @@ class Records:
 class NoneWaits:
     """Stands for what is known of all models."""
 
-    def __contains__(self, model: object) -> bool:
+    def __contains__(self, model):
         return True
 
-    def __getitem__(self, model: object) -> bool:
+    def __getitem__(self, model):
         return False
 
 
@@ -67,7 +65,7 @@ def tensors(out: Any) -> list[Tensor]:
 
 
 @pytest.fixture
-def records(monkeypatch: pytest.MonkeyPatch) -> Records:
+def records(monkeypatch):
     """Lets beam search record, with room for few tokens, without the kernels in C."""
     made = Records()
     monkeypatch.setattr(recording, "record", made)
@@ -96,12 +94,8 @@ def translations(
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_translations_are_those_of_single_steps(
-    beam: int,
-    varied_scheme: Scheme,
-    make_model: Callable[..., Transformer],
-    sentences: tuple[Tensor, Tensor],
-    records: Records,
-) -> None:
+    beam, varied_scheme, make_model, sentences, records
+):
     model = make_model(varied_scheme, encoder_layers=1)
     model.output.weight.data[3] *= 0.2  # `</s>` is less probable then
     found = [translations(model, sentences[0], beam, way) for way in (True, False)]
@@ -116,14 +110,7 @@ def test_translations_are_those_of_single_steps(
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("offset", [7, torch.tensor([0, 4, 9])], ids=["one", "each"])
 @pytest.mark.parametrize("fixed", [False, True], ids=["rows leave", "rows stay"])
-def test_with_offsets(
-    beam: int,
-    offset: int | Tensor,
-    fixed: bool,
-    make_model: Callable[..., Transformer],
-    sentences: tuple[Tensor, Tensor],
-    records: Records,
-) -> None:
+def test_with_offsets(beam, offset, fixed, make_model, sentences, records):
     model = make_model(SCHEMES["shape"])
     model.output.weight.data[3] *= 0.2
     model.start = lambda source, beam: Transformer.start(model, source, beam, offset=offset)
@@ -132,15 +119,10 @@ def test_with_offsets(
     assert records.repeated >= 2
 
 
-def test_rows_that_leave_are_not_computed(
-    make_model: Callable[..., Transformer],
-    sentences: tuple[Tensor, Tensor],
-    records: Records,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_that_leave_are_not_computed(make_model, sentences, records, monkeypatch):
     sizes = []
 
-    def step(self: Any, tokens: Tensor) -> Tensor:
+    def step(self, tokens):
         sizes.append(len(tokens))
         return run(self, tokens)
 
@@ -161,18 +143,18 @@ class Endless:
     def __init__(self, num_rows: int):
         self.logits = torch.randn(num_rows, 50)
 
-    def reserve(self, num_tokens: int, most: int) -> int:
+    def reserve(self, num_tokens, most):
         return 8 if num_tokens <= 8 else 16
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens):
         return self.logits[: len(tokens)]
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows):
         pass
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_search_itself_does_not_wait(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_itself_does_not_wait(beam, monkeypatch):
     records = []
     monkeypatch.setattr(recording, "record", lambda work: records.append(1) or work)
     monkeypatch.setattr(recording, "serves", lambda device: True)
@@ -196,15 +178,13 @@ WAITING: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("what", [*WAITING.values(), None], ids=[*WAITING, "nothing"])
-def test_work_that_waits_is_done_as_it_is(
-    what: Callable[[Tensor], Any] | None, inference: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_that_waits_is_done_as_it_is(what, inference, monkeypatch):
     """In inference mode, operators are seen that are others else."""
     calls: list[int] = []
     records: list[int] = []
     model, x = torch.nn.Identity(), torch.ones(3)
 
-    def work() -> None:
+    def work():
         calls.append(1)
         if len(calls) == 1:
             x.sum().item()  # once

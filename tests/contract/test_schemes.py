@@ -1,7 +1,5 @@
 """What every position scheme promises of the model it is built into, in float64."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -15,7 +13,7 @@ from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import score_references
 from shapeshift.decoding.search import beam_search
 from shapeshift.kernels import decoding
-from shapeshift.model import DecoderState, label_smoothed_loss
+from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, SCHEMES, Part, PoPE, PositionIds, Scheme
 
 from .conftest import close
@@ -30,7 +28,7 @@ TOKENS, CHUNKS = [1] * 16, [5, 1, 1, 6, 3]
     ids=["tokens, an offset each", "chunks, one offset"],
 )
 @torch.no_grad()
-def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentences) -> None:
+def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentences):
     model = make_model(scheme)
     source, target = sentences
     full = logits(model, source, target, offset)
@@ -45,7 +43,7 @@ def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentence
 @torch.no_grad()
 def test_beams_are_reordered_and_sentences_left_out(
     scheme, offset, begins, make_model, logits, sentences
-) -> None:
+):
     model, beam = make_model(scheme), 2
     source = sentences[0]
     rng = torch.Generator().manual_seed(3)
@@ -70,7 +68,7 @@ def test_beams_are_reordered_and_sentences_left_out(
     assert owners.tolist() == [2]
 
 
-def test_ids_that_depend_on_later_tokens_are_refused_in_decoding(make_model, sentences) -> None:
+def test_ids_that_depend_on_later_tokens_are_refused_in_decoding(make_model, sentences):
     ids = PositionIds("coupled", {"function": lambda tokens: tokens.argsort(dim=1)})
     state = make_model(Scheme(ids, (Part("sinusoidal"),))).start(sentences[0])
     state.extend(torch.tensor([[2, 8], [2, 9], [2, 7]]))
@@ -78,12 +76,12 @@ def test_ids_that_depend_on_later_tokens_are_refused_in_decoding(make_model, sen
         state.step(torch.tensor([0, 1, 0]))
 
 
-def test_gradients_go_through_beams_that_are_reordered(make_model, sentences) -> None:
+def test_gradients_go_through_beams_that_are_reordered(make_model, sentences):
     model = make_model(SCHEMES["ape"])
     source, order = sentences[0], torch.tensor([1, 0, 2, 2, 5, 4])
     tokens = torch.arange(4, 10)
 
-    def last(state: DecoderState) -> Tensor:
+    def last(state):
         for _ in range(3):
             state.step(tokens)
             state.reorder(order)
@@ -98,7 +96,7 @@ def test_gradients_go_through_beams_that_are_reordered(make_model, sentences) ->
 
 @pytest.mark.skipif(not kernels.is_available(torch.float32), reason="no C compiler")
 @torch.no_grad()
-def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monkeypatch) -> None:
+def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monkeypatch):
     """In float32, where the attention of a step is computed row by row."""
     calls, run = [], decoding.decode_step
     monkeypatch.setattr(
@@ -129,7 +127,7 @@ def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monke
 
 
 @torch.no_grad()
-def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sentences) -> None:
+def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sentences):
     model = make_model(scheme)
     source, target = sentences
     together = logits(model, source, target)
@@ -139,7 +137,7 @@ def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sente
 
 
 @torch.no_grad()
-def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences) -> None:
+def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences):
     model = make_model(scheme)
     source, target = sentences
     other = target.clone()
@@ -150,7 +148,7 @@ def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentence
 
 
 @torch.no_grad()
-def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, sentences) -> None:
+def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, sentences):
     model = make_model(scheme)
     source, target = sentences
     base = logits(model, source, target, 0)
@@ -169,7 +167,7 @@ def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, senten
 @pytest.mark.parametrize("assign", [False, True], ids=["to_empty", "assign"])
 def test_a_model_built_without_memory_gets_all_it_needs_from_saved_weights(
     varied_scheme, assign, make_model, logits, sentences, tmp_path
-) -> None:
+):
     model = make_model(varied_scheme)
     with torch.device("meta"):
         other = make_model(varied_scheme)
@@ -186,7 +184,7 @@ def test_a_model_built_without_memory_gets_all_it_needs_from_saved_weights(
 
 def test_copies_share_what_the_model_shares_and_nothing_with_it(
     scheme, make_model, logits, sentences, tmp_path
-) -> None:
+):
     model = make_model(scheme)
     torch.save(model, tmp_path / "model.pt")
     loaded = torch.load(tmp_path / "model.pt", weights_only=False)
@@ -200,7 +198,7 @@ def test_copies_share_what_the_model_shares_and_nothing_with_it(
 
 
 @torch.no_grad()
-def test_bfloat16_stays_close(scheme, make_model, logits, sentences) -> None:
+def test_bfloat16_stays_close(scheme, make_model, logits, sentences):
     model = make_model(scheme).bfloat16().float()
     exact = logits(model, *sentences)
     with torch.autocast("cpu", torch.bfloat16):
@@ -210,13 +208,13 @@ def test_bfloat16_stays_close(scheme, make_model, logits, sentences) -> None:
         assert float((rough.float() - exact).norm() / exact.norm()) < 0.04
 
 
-def test_decoding_in_training_mode_is_refused(make_model, sentences) -> None:
+def test_decoding_in_training_mode_is_refused(make_model, sentences):
     model = make_model(SCHEMES["shape"]).train()
     with pytest.raises(ShapeshiftError, match=r"evaluation mode.*call model\.eval\(\)"):
         model.start(sentences[0])
 
 
-def test_every_weight_learns(scheme, make_model, sentences) -> None:
+def test_every_weight_learns(scheme, make_model, sentences):
     model = make_model(scheme, dropout=0.1, attention_dropout=0.1).train()
     source, target = sentences
     loss = label_smoothed_loss(model, source, target, target.roll(-1, dims=1), 0.1)
@@ -226,7 +224,7 @@ def test_every_weight_learns(scheme, make_model, sentences) -> None:
         assert parameter.grad.isfinite().all(), name
 
 
-def test_no_layer_computes_padding_and_the_gradients_are_the_same(scheme, make_model) -> None:
+def test_no_layer_computes_padding_and_the_gradients_are_the_same(scheme, make_model):
     source = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0], [4, 5, 3, 0, 0]])
     target = torch.tensor([[2, 5, 6, 7], [2, 9, 0, 0], [2, 0, 0, 0]])
     expected = torch.tensor([[5, 6, 7, 3], [9, 3, 0, 0], [3, 0, 0, 0]])
@@ -249,9 +247,7 @@ def test_no_layer_computes_padding_and_the_gradients_are_the_same(scheme, make_m
         close(packed, padded)
 
 
-def test_embedding_scale_and_dropout_do_not_depend_on_the_scheme(
-    scheme, make_model, sentences
-) -> None:
+def test_embedding_scale_and_dropout_do_not_depend_on_the_scheme(scheme, make_model, sentences):
     plain = make_model(Scheme(scheme.position_ids), dropout=0.25).train()
     model = make_model(scheme, dropout=0.25).train()
     ids = sentences[1]
@@ -269,7 +265,7 @@ def test_embedding_scale_and_dropout_do_not_depend_on_the_scheme(
     close(expected[kept], (4 * plain.target.tokens(ids) / 0.75)[kept])  # sqrt(D) = 4
 
 
-def test_dropout_draws_do_not_depend_on_the_kind(scheme: Scheme, make_model, sentences) -> None:
+def test_dropout_draws_do_not_depend_on_the_kind(scheme, make_model, sentences):
     states = []
     for each in (Scheme(scheme.position_ids), scheme):  # random positions are drawn between them
         model = make_model(each, dropout=0.1, attention_dropout=0.1, activation_dropout=0.1).train()
@@ -281,11 +277,11 @@ def test_dropout_draws_do_not_depend_on_the_kind(scheme: Scheme, make_model, sen
 
 def test_gradients_do_not_depend_on_how_attention_is_computed(
     scheme, make_model, sentences, backend
-) -> None:
+):
     model = make_model(scheme, encoder_layers=1, dropout=0.0).train()
     source, target = sentences
 
-    def gradients() -> list[Tensor]:
+    def gradients():
         model.zero_grad()
         torch.manual_seed(5)
         model.project(model(source, target)).square().sum().backward()
@@ -299,7 +295,7 @@ def test_gradients_do_not_depend_on_how_attention_is_computed(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_search_forced_scoring_and_full_forward_agree(scheme, make_model, sentences) -> None:
+def test_search_forced_scoring_and_full_forward_agree(scheme, make_model, sentences):
     model = make_model(SCHEMES[scheme], encoder_layers=1, decoder_layers=1)
     source = sentences[0]
     found = [

@@ -1,8 +1,6 @@
 """Loss and gradients of a whole model in the types that users train in, on each path, against the
 same model in float64, computed in plain steps without packing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
@@ -19,10 +17,11 @@ from shapeshift.attention import explain, recording
 from shapeshift.kernels import library
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.attention import Attention
-from shapeshift.positions import KINDS, Part, PoPE, Representation, Scheme
+from shapeshift.positions import KINDS, Part, PoPE, Scheme
 from shapeshift.positions.registry import Entry
 
 from .conftest import CELLS, VARIANTS
+from .own_kinds import OWN, BiasedValues
 
 EPSILON, VOCABULARY, NUM_ATTENTIONS = 0.1, 23, 6
 SHAPE = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 2, "decoder_layers": 2}
@@ -43,7 +42,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
     """Return sources, target inputs and target outputs with padding, and one sentence without."""
     generator = torch.Generator().manual_seed(4)
 
-    def side(*lengths: int) -> Tensor:
+    def side(*lengths):
         ids = torch.randint(4, VOCABULARY, (len(lengths), max(lengths)), generator=generator)
         return ids * (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
 
@@ -90,7 +89,7 @@ def counting() -> Iterator[Counter[str]]:
     with pytest.MonkeyPatch.context() as patch:
         call = library.call
 
-        def counted(name: str, *arguments: Any) -> None:
+        def counted(name, *arguments):
             calls[name] += 1
             call(name, *arguments)
 
@@ -155,7 +154,7 @@ NORMS = pytest.mark.parametrize("norm", ["pre", "post"])
 
 @NORMS
 @pytest.mark.parametrize("name", CELLS)
-def test_each_kind_at_each_place(name: str, norm: str, ran: list[str]) -> None:
+def test_each_kind_at_each_place(name, norm, ran):
     check(make(CELLS[name], norm), ran)
 
 
@@ -164,122 +163,10 @@ def test_each_kind_at_each_place(name: str, norm: str, ran: list[str]) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, x in VARIANTS.items() if x.position_ids.name == "absolute"]
 )
-def test_each_variant(name: str, norm: str, ran: list[str]) -> None:
+def test_each_variant(name, norm, ran):
     check(make(VARIANTS[name], norm), ran)
 
 
-class Convolved(Representation):
-    """`inputs` reads its arguments transposed, as a convolution over tokens does, here over those
-    before: padding has no meaning."""
-
-    def __init__(self, *, dim: int):
-        super().__init__()
-        self.convolution = nn.Conv1d(dim, dim, 3, groups=dim)
-
-    def inputs(self, q, k, v, pos_q, pos_k):
-        return q + self.convolution(F.pad(q.transpose(1, 2), (2, 0))).transpose(1, 2), k, v
-
-
-class InHeads(Representation):
-    """`inputs` reads its arguments as heads."""
-
-    def __init__(self, *, dim: int, num_heads: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(num_heads, 1, dim // num_heads))
-
-    def inputs(self, q, k, v, pos_q, pos_k):
-        heads = k.unflatten(-1, (len(self.weight), -1)).transpose(1, 2)
-        return q, k + (heads * self.weight).transpose(1, 2).flatten(2), v
-
-
-class InPlace(Representation):
-    """`inputs` changes its arguments in place, which are one tensor in self-attention."""
-
-    def __init__(self, *, dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(dim))
-
-    def inputs(self, q, k, v, pos_q, pos_k):
-        q.mul_(self.weight)
-        k[:, :1].add_(self.weight)
-        return q, k, v
-
-
-class Turned(Representation):
-    """`rotate` reads views, and changes its own result in place."""
-
-    def __init__(self, *, head_dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(head_dim // 2))
-
-    def rotate(self, q, k, pos_q, pos_k):
-        return self._turn(q, pos_q), self._turn(k, pos_k)
-
-    def _turn(self, x, pos):
-        a, b = x.transpose(1, 2).unflatten(-1, (2, -1)).unbind(-2)  # (B, T, H, E / 2)
-        angle = (pos[:, :, None] * self.weight)[:, :, None]
-        out = torch.cat((a * angle.cos(), a * angle.sin()), -1)
-        out[..., : a.shape[-1]].sub_(b * angle.sin())
-        out[..., a.shape[-1] :].add_(b * angle.cos())
-        return out.transpose(1, 2)
-
-
-class Biased(Representation):
-    """`bias` changes what it has looked up in place, and returns a transposed view of it."""
-
-    def __init__(self, *, num_heads: int):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(9, 9, num_heads))
-
-    def bias(self, pos_q, pos_k, *, dtype):
-        bias = self.table[pos_q[:, :, None], pos_k[:, None]].permute(0, 3, 1, 2)
-        bias[..., :1].mul_(0.5)
-        return bias.to(dtype)
-
-
-class BiasedByQueries(Representation):
-    """`query_bias` reads queries transposed, and changes its own result in place."""
-
-    def __init__(self, *, head_dim: int):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(9, head_dim))
-
-    def query_bias(self, q, pos_q, pos_k):
-        bias = (self.table[pos_k].unsqueeze(1) @ q.mT).mT
-        bias.add_((pos_k / 9)[:, None, None].to(bias.dtype))
-        return bias
-
-
-class BiasedValues(Representation):
-    """`value_bias` reads probabilities transposed, and changes its own result in place."""
-
-    def __init__(self, *, head_dim: int):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(9, head_dim))
-
-    def value_bias(self, probs, pos_q, pos_k):
-        out = (self.table.to(probs.dtype)[pos_k].unsqueeze(1).mT @ probs.mT).mT
-        return out.mul_(2.0)
-
-
-class Embedded(Representation):
-    """`embed` changes its argument in place, through a view."""
-
-    def __init__(self, *, dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(dim))
-
-    def embed(self, x, pos):
-        x.transpose(1, 2).mul_(self.weight[:, None])
-        return x.add_(pos.unsqueeze(-1) / 9)
-
-
-OWN = {
-    each.__name__.lower(): each
-    for each in (
-        Convolved, InHeads, InPlace, Turned, Biased, BiasedByQueries, BiasedValues, Embedded,
-    )
-}  # fmt: skip
 PLAIN = {BiasedValues}
 """Kinds for which kernels in C do not serve."""
 
@@ -288,9 +175,7 @@ PLAIN = {BiasedValues}
 @pytest.mark.parametrize(
     ("name", "place"), [(name, place) for name, kind in OWN.items() for place in kind.places]
 )
-def test_each_hook_of_a_kind_of_one_s_own(
-    name: str, place: str, norm: str, ran: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_hook_of_a_kind_of_one_s_own(name, place, norm, ran, monkeypatch):
     monkeypatch.setitem(KINDS, name, Entry(OWN[name], "own", "own"))
     number = {"embedding": 0, "self": 4, "cross": 2}[place]
     model = make(Scheme(parts=(Part(name, place),)), norm)

@@ -24,7 +24,7 @@ from shapeshift.attention.backends import blocked, cpu
 from shapeshift.attention.dropout import add_dropped, draw_seed, dropout, numbers
 from shapeshift.attention.packing import Spans
 from shapeshift.kernels import decoding, library, processor, training
-from shapeshift.kernels.attention import Rows, SentenceAttention
+from shapeshift.kernels.attention import SentenceAttention
 from shapeshift.model import loss
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
@@ -171,7 +171,7 @@ def tables_by_distance(added, num_heads, E, shift, dtype, counts=(9, 11)):
 
     def table(count):
         one = torch.randn(num_heads if "h" in added else 1, count, E).to(dtype).requires_grad_()
-        return cpu.Diagonals(one, Rows(count, shift))
+        return Table(one, shift)
 
     return tuple(table(n) if kind in added else None for kind, n in zip("kv", counts, strict=True))
 
@@ -181,9 +181,9 @@ def expected_attention(q, k, v, mask, added, keep, causal):
     (_, Q, E), K = q.shape, k.shape[1]
     i, j = torch.arange(Q)[:, None], torch.arange(K)
 
-    def vectors(diagonals):
-        rows = (j - i - diagonals.rows.shift).clamp(0, diagonals.rows.num_rows - 1)
-        return diagonals.table.double()[:, rows]  # (H|1, Q, K, E)
+    def vectors(table):
+        rows = (j - i - table.low).clamp(0, table.vectors.shape[1] - 1)
+        return table.vectors.double()[:, rows]  # (H|1, Q, K, E)
 
     keys, values = added
     each = k[:, None] if keys is None else k[:, None] + vectors(keys)
@@ -222,7 +222,7 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
         torch.manual_seed(1)
         out = cpu.attend_rows([rows], added_here, None, dropout_p, **how)
         grad = torch.randn(out.shape).to(dtype)
-        leaves = [rows, bias, *(x.table for x in added_here if x)]
+        leaves = [rows, bias, *(x.vectors for x in added_here if x)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
         assert not out[total:].any()
         assert not found[1][total:].any()
@@ -263,15 +263,15 @@ def test_vectors_of_distances_that_no_pair_has_are_left_out(
 ):
     found, init = [], SentenceAttention.__init__
 
-    def spy(self, heads, tables, rows, *how):
-        found.extend((x.shape[1], y.num_rows) for x, y in zip(tables, rows, strict=True))
-        init(self, heads, tables, rows, *how)
+    def spy(self, heads, tables, *how):
+        found.extend(x.shape[1] for x in tables)
+        init(self, heads, tables, *how)
 
     monkeypatch.setattr(SentenceAttention, "__init__", spy)
     heads = [torch.randn(2, 3, n, 8) for n in (num_queries, num_keys, num_keys)]
     added = tables_by_distance("kv", 3, 8, -8, torch.float32, (17, 17))
     cpu.attend_rows(heads, added, causal=causal)
-    assert found == [(num_rows, num_rows)] * 2
+    assert found == [num_rows] * 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -292,7 +292,7 @@ def test_attention_of_heads_with_masks(shape, causal, dtype):
         bias = torch.randn(1, H, Q, K).to(dtype).requires_grad_()
         out = cpu.attend_rows(leaves, added, mask, bias=bias, causal=causal)
         grad = torch.randn(out.shape).to(dtype)
-        leaves += [bias, *(x.table for x in added)]
+        leaves += [bias, *(x.vectors for x in added)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
         wide = bias.double() + (torch.zeros(shape) if mask is None else mask).double()
         each = zip(*(x.double() for x in leaves[:3]), wide.expand(shape), strict=True)
@@ -323,7 +323,7 @@ def test_probabilities_computed_again_are_those_that_are_kept(
         out = cpu.attend_rows([rows], tables, mask.detach(), dropout_p, **how)
         kept = out.grad_fn.saved_tensors[0]
         assert (kept is None) == (first_again == 270)
-        leaves = [rows, bias, *(x.table for x in tables if x)]
+        leaves = [rows, bias, *(x.vectors for x in tables if x)]
         made.append([out, *torch.autograd.grad(out.float().square().sum(), leaves)])
     assert all(map(torch.equal, *made))
 
@@ -384,7 +384,7 @@ def test_a_bias_by_distance_is_that_of_all_pairs(threads, num_rows, again_from, 
     for causal in (False, True):
         found = []
         pairs = numbers.float()[None, :, distances + Q - 1]  # whose gradients are summed exactly
-        for bias in (cpu.DistanceBias(numbers, Q - 1), pairs[..., :70, :90]):
+        for bias in (Table(numbers, 1 - Q), pairs[..., :70, :90]):
             how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
             out = cpu.attend_rows([q, kv], NONE, **how)
             found.append([out, *torch.autograd.grad(out, [q, kv, numbers], grad)])
@@ -603,7 +603,7 @@ def test_steps_of_pytorch_are_those_of_the_kernel(packed, causal, dropout_p, mon
     turns = [Turn(*torch.randn(2, n, 9, 4), n == 3) for n in (1, 3)]
     rows.requires_grad_()
     how = {"num_heads": H, "spans": spans, "causal": causal, "turns": turns}
-    leaves = [rows, *(x.table for x in tables)]
+    leaves = [rows, *(x.vectors for x in tables)]
     torch.manual_seed(1)
     out = cpu.attend_rows([rows], tables, mask, dropout_p, **how)
     grad = torch.randn(out.shape)

@@ -13,7 +13,7 @@ from .backends.reference import causal_mask
 from .backends.sdpa import ANY_SHAPE
 from .call import Call
 from .explain import example, explain
-from .masks import additive_for, check_call, check_state
+from .masks import additive_for, check_call
 from .recording import recording
 
 __all__ = [
@@ -66,8 +66,8 @@ def attend(
             fit each other, heads have different dtypes (outside autocast), or the mask is neither
             boolean nor float.
     """
-    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal, state)
-    return run(call).transpose(1, 2)
+    how = {"dropout_p": dropout_p, "causal": causal, "state": state}
+    return run(_checked((q, k, v), mask, position, (pos_q, pos_k), **how)).transpose(1, 2)
 
 
 def attend_with_probs(
@@ -85,7 +85,8 @@ def attend_with_probs(
 ) -> tuple[Tensor, Tensor]:
     """Like `attend`, computed by `reference`. Also return the probabilities `(B, H, Q, K)` after
     dropout, zeros for a query that may see no key."""
-    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal, state)
+    how = {"dropout_p": dropout_p, "causal": causal, "state": state}
+    call = _checked((q, k, v), mask, position, (pos_q, pos_k), **how)
     return reference.with_probabilities(call)
 
 
@@ -94,13 +95,8 @@ def _checked(
     mask: Tensor | None,
     position: Representation,
     at: tuple[Tensor, Tensor],
-    dropout_p: float,
-    causal: bool,
-    state: Tensor | None,
+    **how: Any,
 ) -> Call:
-    check_call(*heads, position, *at)
-    check_state(position, state, heads[1])
-    if mask is not None:
-        mask = additive_for(mask, heads[0], heads[1].shape[2])
-    options: dict[str, Any] = {"dropout_p": dropout_p, "causal": causal, "state": state}
-    return Call(heads, position, *at, mask, rotated=True, **options)
+    check_call(*heads, position, *at, how["state"])
+    mask = None if mask is None else additive_for(mask, heads[0], heads[1].shape[2])
+    return Call(heads, position, *at, mask, rotated=True, **how)

@@ -38,7 +38,7 @@ def attend_by_tables(
 
     Args:
         heads: queries, not scaled, keys and values `(B, H, Q|K, E)`.
-        tables: what `Representation.tables` returns: one of them, or both for the same distances.
+        tables: for the scores and for the output: one of them, or both for the same distances.
         mask: `(B|1, 1, 1, K)`, added to the scores; it needs no gradient.
         pos_q, pos_k, causal: see `attend`.
     """

@@ -14,10 +14,16 @@ from shapeshift.positions.checks import describe
 
 
 def check_call(
-    q: Tensor, k: Tensor, v: Tensor, position: Representation, pos_q: Tensor, pos_k: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    state: Tensor | None,
 ) -> None:
     """Raise a `ShapeshiftError` if heads or positions would broadcast, or be read beyond their
-    end."""
+    end, or if a state is missing, has another size or is not read."""
     fits = q.ndim == k.ndim == v.ndim == 4 and k.shape[:3] == v.shape[:3]
     widens = not position.derives("rotate")  # and may return another width than E
     if fits and not widens:
@@ -30,23 +36,15 @@ def check_call(
         )
     device = q.device.type
     casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    if not q.device == k.device == v.device:
+    one_dtype = casts or q.dtype == k.dtype == v.dtype
+    if not one_dtype or not q.device == k.device == v.device:
         raise ShapeshiftError(
-            "queries, keys and values must be on one device, got"
-            f" {', '.join(str(x.device) for x in (q, k, v))}; move them with .to(q.device)"
-        )
-    if not q.dtype == k.dtype == v.dtype and not casts:
-        raise ShapeshiftError(
-            "queries, keys and values must have one dtype, got"
-            f" {', '.join(map(describe, (q, k, v)))}; convert them with .to(q.dtype)"
+            "queries, keys and values must have one dtype and device, got"
+            f" {', '.join(f'{describe(x)} on {x.device}' for x in (q, k, v))}; convert them with"
+            " .to(q)"
         )
     check_heads(q, k, pos_q, pos_k, position.num_axes)
     check_sizes(position, num_heads=q.shape[1], head_dim=v.shape[3])
-
-
-def check_state(position: Representation, state: Tensor | None, k: Tensor) -> None:
-    """Raise a `ShapeshiftError` if `position` needs a state of keys `(B, H, K, E)` that is not
-    `(B, K, F)`, or if there is one that it does not need."""
     kinds = [kind for kind in position.kinds() if kind.acts("state")]
     name = type(kinds[0] if kinds else position).__name__
     B, _, K, _ = k.shape

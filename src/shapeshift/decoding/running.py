@@ -18,13 +18,7 @@ from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.invariance import (
-    MAX_ROWS,
-    Frame,
-    fill,
-    frame,
-    rows_agree,
-)
+from shapeshift.decoding.invariance import MAX_ROWS, Frame, fill, frame, rows_agree
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, beam_search
 from shapeshift.model import Transformer, copy_for_inference
@@ -163,12 +157,9 @@ class Runner:
         self, sizes: Sequence[tuple[int, ...]]
     ) -> Iterator[tuple[list[int], Frame | None]]:
         """Yield the item numbers of each batch and, for batch-invariant decoding, their common
-        frame. The longest come first, so that a lack of memory shows at once.
-
-        Args:
-            sizes: tokens of each sentence, or of both sides of each pair, with `</s>`; sentences
-                of 0 tokens are left out.
-        """
+        frame. The longest come first, so that a lack of memory shows at once. `sizes` are the
+        tokens of each sentence, or of both sides of each pair, with `</s>`; sentences of 0 tokens
+        are left out."""
         config = self.config
         numbers = [number for number, size in enumerate(sizes) if any(size)]
         frames: dict[int, Frame] = {}

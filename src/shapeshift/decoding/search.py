@@ -225,10 +225,7 @@ class _Live:
     def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the best continuations, best first: log-probability, parent row, token, each
         `(A, 2·beam)`, or `(A, 1)` for a beam of 1. In sentences at their limit only `</s>` follows.
-
-        Args:
-            logits: `(A·beam, V)`, or of the first beams alone, `(A, V)`.
-        """
+        `logits (A·beam, V)` may be those of the first beams alone, `(A, V)`."""
         beam, vocabulary = self.sums.size(1), logits.size(1)
         one_for_all = len(logits) < self.sums.numel()
         closing = self.limits == self.length
@@ -296,8 +293,8 @@ class _Finished:
         self.n_best = n_best
         # Best first, and -inf while there are fewer: the last is what another has to beat.
         self.scores = torch.full((num_sentences, n_best), -math.inf, device=device)
-        self.sums = torch.zeros(num_sentences, n_best, device=device)
-        self.lengths = torch.zeros(num_sentences, n_best, dtype=torch.long, device=device)
+        self.sums = torch.zeros_like(self.scores)
+        self.lengths = torch.zeros_like(self.scores, dtype=torch.long)
         self.tokens = torch.zeros(num_sentences, n_best, longest, dtype=torch.long, device=device)
 
     def add(
@@ -309,11 +306,9 @@ class _Finished:
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         order = order[:, : self.n_best]
         self.scores[sentences] = scores[:, : self.n_best]
-        sums = torch.cat([self.sums[sentences], sums], dim=1)
-        self.sums[sentences] = sums.gather(1, order)
-        lengths = length.expand(len(sums), tokens.size(1))
-        lengths = torch.cat([self.lengths[sentences], lengths], dim=1)
-        self.lengths[sentences] = lengths.gather(1, order)
+        lengths = length.expand(sums.shape)
+        for kept, new in ((self.sums, sums), (self.lengths, lengths)):
+            kept[sentences] = torch.cat([kept[sentences], new], dim=1).gather(1, order)
         tokens = torch.cat([self.tokens[sentences], tokens], dim=1)
         order = order[:, :, None].expand(-1, -1, tokens.size(2))
         self.tokens[sentences] = tokens.gather(1, order)

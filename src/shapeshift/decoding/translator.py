@@ -212,12 +212,7 @@ class Translator:
         return [self.limit + 1 if ids is None else len(ids) for ids in encoded]
 
     def _pieces(self, line: str, ids: list[int] | None) -> Pieces:
-        """Split, skip or refuse a line that is too long.
-
-        Args:
-            line: the text.
-            ids: of the line, or None if it is too long to be encoded.
-        """
+        """Split, skip or refuse a line that is too long, whose `ids` may be None."""
         limit, on_long = self.limit, self.runner.config.on_long
         if ids is not None and len(ids) <= limit:
             return [(ids, "")]

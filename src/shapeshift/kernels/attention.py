@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,21 +18,13 @@ from .library import Argument, wrong_size
 _BLOCK = 32  # of `products.h`: queries at a time, and keys are rounded up to it
 
 
-class Rows(NamedTuple):
-    """Rows of a table by distance: query i and key j have row j − i − shift, clipped to the first
-    or last row."""
-
-    num_rows: int
-    shift: int
-
-
 class SentenceAttention:
     """Forward and backward pass of one attention of whole sentences.
 
     Args:
         heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
         tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
-        rows: which row of its table each pair has.
+        lows: query i and key j have row j − i − low of a table, clipped to the first or last row.
         bias: added to the scores, `(B|1, H|1, Q|1, K|1)`, or by distance, `(H|1, R)`, or None.
         mask: as a bias with a number for each pair; it has no gradient.
         spans: of queries and of keys: the first row and the number of rows of each sentence, `(B,)`
@@ -50,7 +42,7 @@ class SentenceAttention:
         self,
         heads: Sequence[Tensor],
         tables: Sequence[Tensor | None],
-        rows: Sequence[Rows | None],
+        lows: Sequence[int],
         bias: Tensor | None,
         mask: Tensor | None,
         spans: Sequence[Sequence[Any]] | None,
@@ -75,24 +67,21 @@ class SentenceAttention:
         self._longest = [int(size.max()) for size in sizes]
         self.most_keys = self._longest[1]
         self._shape = len(sizes[0]), q.shape[1], *self._longest
-        self._rows = [
-            Rows(0, 0) if table is None or x is None else x
-            for x, table in zip(rows, tables, strict=True)
-        ]
-        self._set_tables(tables, q.shape[3])
+        self._set_tables(tables, lows, q.shape[3])
         self._turns = [self._turn(x, n, q.shape[3]) for n, x in enumerate(turns or ())]
         self._by_distance = bias is not None and bias.ndim == 2
         if bias is not None:
             bias = self._diagonals(bias) if self._by_distance else self._expanded(bias)
         self._bias, self._mask = bias, None if mask is None else self._expanded(mask)
 
-    def _set_tables(self, tables: Sequence[Tensor | None], E: int) -> None:
+    def _set_tables(self, tables: Sequence[Tensor | None], lows: Sequence[int], E: int) -> None:
         H = self._shape[1]
+        self._rows: list[int] = []
+        for x, low in zip(tables, lows, strict=True):
+            if x is not None and (x.ndim != 3 or x.shape[0] not in (1, H) or x.shape[2] != E):
+                raise wrong_size("vectors of a table", x.shape, f"({H} or 1, distances, {E})")
+            self._rows += [0, 0] if x is None else [x.shape[1], low]
         self._table_sizes = [() if x is None else tuple(x.shape) for x in tables]
-        for size, (num_rows, _) in zip(self._table_sizes, self._rows, strict=True):
-            if size and size not in ((1, num_rows, E), (H, num_rows, E)):
-                wanted = f"(H or 1, distances, E) = {(H, num_rows, E)}"
-                raise wrong_size("vectors of a table", size, wanted)
         self._num_tables = max((len(x) for x in tables if x is not None), default=1)
         self._tables = [
             None if x is None else x.float().expand(self._num_tables, -1, -1).contiguous()
@@ -230,7 +219,7 @@ class SentenceAttention:
             else:
                 numbers += (0, 0, 0) if added is None else added.stride()[:3]
         numbers += [_address("a table", x, torch.float32, n) for x, n in tables]
-        numbers += [self._num_tables, *self._rows[0], *self._rows[1]]
+        numbers += [self._num_tables, *self._rows]
         for cos, sin, halves in self._turns:
             numbers += [_address("a turn", x, torch.float32, cos.shape) for x in (cos, sin)]
             numbers += [cos.shape[-1], halves, 0 if len(cos) == 1 else cos.stride(0)]

@@ -83,7 +83,13 @@ class Attention(nn.Module):
         if cache is None:
             mask = mask if mask is None else additive(mask, x.dtype)
             if packing is None:
-                _check(x, memory, pos_q, pos_k, self.position.num_axes)
+                num_axes = self.position.num_axes
+                check_positions("pos_q", pos_q, x.shape[0], x.shape[1], num_axes)
+                check_positions("pos_k", pos_k, x.shape[0], memory.shape[1], num_axes)
+                if memory.shape[0] != x.shape[0]:
+                    raise ShapeshiftError(
+                        f"x and memory must have one B, got {x.shape[0]} and {memory.shape[0]}"
+                    )
         packed = packing
         has_state = self.position.acts("state")
         if packing and (has_state or self.position.acts("inputs")):  # which see whole sentences
@@ -159,14 +165,3 @@ class Attention(nn.Module):
             else:
                 projected.append(linear(x, weights[n], biases[n]))
         return projected
-
-
-def _check(x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor, num_axes: int) -> None:
-    """Raise a `ShapeshiftError` if tokens and positions have different shapes, so that they would
-    broadcast."""
-    check_positions("pos_q", pos_q, x.shape[0], x.shape[1], num_axes)
-    check_positions("pos_k", pos_k, x.shape[0], memory.shape[1], num_axes)
-    if memory.shape[0] != x.shape[0]:
-        raise ShapeshiftError(
-            f"x and memory must have one B, got {x.shape[0]} and {memory.shape[0]}"
-        )

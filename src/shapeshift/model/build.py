@@ -6,14 +6,7 @@ import torch
 from torch import nn
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.positions import (
-    Representation,
-    Scheme,
-    Stack,
-    build_position_ids,
-    check,
-    place,
-)
+from shapeshift.positions import Representation, Scheme, Stack, build_position_ids, check, place
 from shapeshift.positions.checks import whole_number
 from shapeshift.positions.scheme import find_scheme
 

@@ -50,10 +50,7 @@ class PanelLinear(nn.Module):
     """x W^T + b in float32 on a CPU, by `decoding.linear`, with W in its layout.
 
     It is faster than PyTorch's product for the few rows of a decoding step, and as fast for many
-    (`benchmarks/linear.py`).
-
-    Args:
-        weight, bias, activation: as of `BlockedLinear`.
+    (`benchmarks/linear.py`). The arguments are those of `BlockedLinear`.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none"):

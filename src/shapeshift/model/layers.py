@@ -12,6 +12,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.dropout import add_dropped, dropout
 from shapeshift.attention.packing import Packing
 from shapeshift.positions import Absolute, Representation
+from shapeshift.positions.checks import describe
 
 from .attention import Attention
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
@@ -58,7 +59,7 @@ class Embedding(nn.Module):
         if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
             raise ShapeshiftError(
                 "token ids must be an integer tensor (B, T), one row for each sentence, got"
-                f" {str(ids.dtype).removeprefix('torch.')} {tuple(ids.shape)}"
+                f" {describe(ids)}"
             )
         if pos is None:
             pos = self.position_ids(
@@ -195,8 +196,7 @@ class DecoderLayer(nn.Module):
             return out.reshape(h.shape)
 
         x = self.around_attention(
-            x,
-            lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True, packing=both),
+            x, lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True, packing=both)
         )
         x = self.around_cross_attention(x, look)
         out: Tensor = self.around_feed_forward(x, self.feed_forward)

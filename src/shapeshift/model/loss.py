@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
@@ -80,11 +80,17 @@ def label_smoothed_loss(
         )
     sides = source, target_output
     if real is None:
-        _check_ids("source", source, model.source.tokens)
-        _check_ids("target_input", target_input, model.target.tokens)
-        _check_ids("target_output", target_output, model.output)
-        for name, ids in (("source", source), ("target_output", target_output)):
-            check_padding(name, ids)
+        names = "source", "target_input", "target_output"
+        tables = model.source.tokens, model.target.tokens, model.output
+        for name, ids, table in zip(names, batch, tables, strict=True):
+            wrong = ids[(ids < 0) | (ids >= table.num_embeddings)]
+            if len(wrong):
+                raise ShapeshiftError(
+                    f"{name} must have ids from 0 to {table.num_embeddings - 1}, {PAD} for padding,"
+                    f" got {int(wrong[0])}"
+                )
+        check_padding("source", source)
+        check_padding("target_output", target_output)
         if ((target_input == PAD) != (target_output == PAD)).any():
             raise ShapeshiftError(
                 f"target_input must have padding ({PAD}) where target_output has some, and nowhere"
@@ -109,16 +115,6 @@ def label_smoothed_loss(
         hidden, model.output.weight, targets, epsilon, model.output_bias
     )
     return Loss(smoothed, nll, targets.numel())
-
-
-def _check_ids(name: str, ids: Tensor, table: nn.Embedding) -> None:
-    """Raise a `ShapeshiftError` if `ids`, the argument `name`, lie outside their table."""
-    wrong = ids[(ids < 0) | (ids >= table.num_embeddings)]
-    if len(wrong):
-        raise ShapeshiftError(
-            f"{name} must have ids from 0 to {table.num_embeddings - 1}, {PAD} for padding, got"
-            f" {int(wrong[0])}"
-        )
 
 
 def linear_cross_entropy(

@@ -75,11 +75,7 @@ class Transformer(nn.Module):
             return super().load_state_dict(*args, **kwargs)
 
     def encode(
-        self,
-        source: Tensor,
-        *,
-        offset: int | Tensor | None = None,
-        packing: Packing | None = None,
+        self, source: Tensor, *, offset: int | Tensor | None = None, packing: Packing | None = None
     ) -> Memory:
         """Encode `source (B, S)`, ids with `</s>` and padding on the right.
 
@@ -139,10 +135,7 @@ class Transformer(nn.Module):
         return F.linear(hidden, self.output.weight, self.output_bias)
 
     def forward(
-        self,
-        source: Tensor,
-        target_input: Tensor,
-        packing: tuple[Packing, Packing] | None = None,
+        self, source: Tensor, target_input: Tensor, packing: tuple[Packing, Packing] | None = None
     ) -> Tensor:
         """Return the decoder's output `(B, T, D)`; `project` turns it into logits. With the packing
         of source and target, return `(N, D)` for the target's N tokens."""

@@ -23,6 +23,8 @@ Init = TypeVar("Init", bound=Callable[..., None])
 SIZES = ("dim", "num_heads", "head_dim")
 """The arguments that are sizes of a model: D, H and E."""
 
+SEVERAL = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+
 _TYPES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("true or false", lambda x: isinstance(x, bool)),
     int: ("a whole number", lambda x: is_whole_number(x)),
@@ -61,10 +63,9 @@ def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None
     with suppress(AttributeError, NameError, TypeError):  # of what is not there at run time
         parameters = _parameters(init)
     owner, wrong = init.__qualname__.split(".")[-2], []
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for name, value in given.items():
         parameter = parameters.get(name)
-        hint = Any if parameter is None or parameter.kind in several else parameter.annotation
+        hint = Any if parameter is None or parameter.kind in SEVERAL else parameter.annotation
         alternatives = _alternatives(hint)
         if not any(fits(value) for _, fits in alternatives):
             expected = " or ".join(words for words, _ in alternatives if words != "null")
@@ -185,6 +186,14 @@ def is_integer(x: object) -> TypeGuard[Tensor]:
     return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
 
 
+def _are_positions(pos: object, num_axes: int) -> TypeGuard[Tensor]:
+    if num_axes == 1:
+        return is_integer(pos) and pos.ndim == 2
+    if not isinstance(pos, Tensor) or not (is_integer(pos) or pos.is_floating_point()):
+        return False
+    return pos.ndim == 3 and pos.shape[2] == num_axes
+
+
 def as_positions(pos: Tensor, num_axes: int = 1) -> Tensor:
     """Return positions as int64, so that their differences do not overflow. With axes, fractions
     stay as they are.
@@ -193,50 +202,31 @@ def as_positions(pos: Tensor, num_axes: int = 1) -> Tensor:
         ShapeshiftError: if they are not integers `(B|1, T)`; or, with A > 1 axes, not integers or
             fractions `(B|1, T, A)`.
     """
-    if num_axes > 1:
-        if not _has_axes(pos, num_axes) or pos.ndim != 3:
-            raise ShapeshiftError(
-                f"positions must be (B, T, {num_axes}) or (1, T, {num_axes}), a number for each"
-                f" axis, got {describe(pos)}"
-            )
-        return pos if pos.is_floating_point() else pos.long()
-    if not is_integer(pos) or pos.ndim != 2:
-        raise ShapeshiftError(
-            "positions must be integers (B, T) or (1, T), such as torch.arange(T)[None], got"
-            f" {describe(pos)}"
-        )
-    return pos.long()
-
-
-def _has_axes(pos: object, num_axes: int) -> TypeGuard[Tensor]:
-    if not isinstance(pos, Tensor) or not (is_integer(pos) or pos.is_floating_point()):
-        return False
-    return pos.ndim > 0 and pos.shape[-1] == num_axes
+    if not _are_positions(pos, num_axes):
+        wanted = "integers (B, T) or (1, T), such as torch.arange(T)[None]"
+        if num_axes > 1:
+            wanted = f"(B, T, {num_axes}) or (1, T, {num_axes}), a number for each axis"
+        raise ShapeshiftError(f"positions must be {wanted}, got {describe(pos)}")
+    return pos if pos.is_floating_point() else pos.long()
 
 
 def check_positions(name: str, pos: Tensor, B: int, T: int, num_axes: int = 1) -> Tensor:
-    """Check positions, and return them as `as_positions` does.
+    """Return positions as `as_positions` does.
 
     Raises:
         ShapeshiftError: if `pos`, the argument `name`, is not an integer tensor `(1, T)` or
             `(B, T)`, with A > 1 axes a tensor `(1, T, A)` or `(B, T, A)`: other shapes would
             broadcast.
     """
-    if num_axes > 1:
-        shapes = [(rows, T, num_axes) for rows in dict.fromkeys((1, B))]
-        if not _has_axes(pos, num_axes) or pos.shape not in shapes:
-            raise ShapeshiftError(
-                f"{name} must be {' or '.join(map(str, shapes))} here, a number for each axis of"
-                f" each token, got {describe(pos)}"
-            )
-        return as_positions(pos, num_axes)
-    if not is_integer(pos) or pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
-        either = f"(1, {T})" + (f" or ({B}, {T})" if B > 1 else "")
-        raise ShapeshiftError(
-            f"{name} must be integers {either} here, batch first, got {describe(pos)}"
-            + ("; give pos.unsqueeze(0)" if pos.shape == (T,) else "")
-        )
-    return pos.long()
+    if not _are_positions(pos, num_axes) or pos.shape[1] != T or pos.shape[0] not in (1, B):
+        size = (T,) if num_axes == 1 else (T, num_axes)
+        either = " or ".join(str((rows, *size)) for rows in dict.fromkeys((1, B)))
+        wanted = f"integers {either} here, batch first"
+        if num_axes > 1:
+            wanted = f"{either} here, a number for each axis of each token"
+        remedy = "; give pos.unsqueeze(0)" * (isinstance(pos, Tensor) and pos.shape == size)
+        raise ShapeshiftError(f"{name} must be {wanted}, got {describe(pos)}{remedy}")
+    return pos if pos.is_floating_point() else pos.long()
 
 
 def describe(x: object) -> str:

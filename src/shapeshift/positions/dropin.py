@@ -31,13 +31,7 @@ class SHAPE(nn.Module):
         ShapeshiftError: if K is not a whole number, or negative; if D is odd or smaller than 4.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        max_offset: int = 500,
-        channels: Channels = "interleaved",
-    ):
+    def __init__(self, *, dim: int, max_offset: int = 500, channels: Channels = "interleaved"):
         super().__init__()
         self.position_ids: Absolute = Shifted(max_offset=max_offset)
         self.encoding = Sinusoidal(dim=dim, channels=channels)

@@ -21,7 +21,6 @@ from .registry import (
     POSITION_IDS,
     check_name,
     check_options,
-    entry,
     find_kind,
     kind_names,
 )
@@ -126,9 +125,9 @@ def check(scheme: Scheme) -> None:
             f"a scheme must be a Scheme, such as Scheme(parts=(Part('rotary'),)) or SCHEMES['rope']"
             f" of shapeshift.positions, got {scheme!r}"
         )
-    position_ids = scheme.position_ids
-    registered = entry(POSITION_IDS, position_ids.name, "position ids")
-    check_options(registered, position_ids.options, f"position ids {position_ids.name!r}")
+    name, options = scheme.position_ids.name, scheme.position_ids.options
+    check_name(POSITION_IDS, name, "position ids")
+    check_options(POSITION_IDS[name], options, f"position ids {name!r}")
     for part in scheme.parts:
         kind = find_kind(part.kind)
         check_options(kind, part.options, f"kind {part.kind!r}")
@@ -154,8 +153,9 @@ def check(scheme: Scheme) -> None:
 
 def build_position_ids(scheme: Scheme) -> Absolute:
     """Build a module that numbers the tokens of one side (source or target)."""
-    position_ids = entry(POSITION_IDS, scheme.position_ids.name, "position ids")
-    return position_ids.build(**scheme.position_ids.options)
+    name, options = scheme.position_ids.name, scheme.position_ids.options
+    check_name(POSITION_IDS, name, "position ids")
+    return POSITION_IDS[name].build(**options)
 
 
 def place(scheme: Scheme, stack: Stack) -> Placed:

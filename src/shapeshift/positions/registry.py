@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from torch import nn
 
@@ -17,7 +16,7 @@ from shapeshift._system.errors import ShapeshiftError, nearest
 from .alibi import ALiBi
 from .axial import Axial
 from .base import Representation
-from .checks import SIZES, check_arguments
+from .checks import SEVERAL, SIZES, check_arguments
 from .cope import CoPE
 from .deberta import DeBERTa
 from .fire import FIRE
@@ -36,7 +35,6 @@ from .transformer_xl import TransformerXL
 from .tupe import TUPE
 from .xpos import XPos
 
-T = TypeVar("T")
 M = TypeVar("M", bound=nn.Module, covariant=True)
 
 
@@ -53,18 +51,11 @@ class Entry(Generic[M]):
 
         Parameters that the model fixes (widths, heads, causality) are left out.
         """
-        build: Any = self.build  # which mypy does not know to be hashable
-        return _options(build)
-
-
-@cache
-def _options(build: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
-    several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    return {
-        name: each
-        for name, each in inspect.signature(build).parameters.items()
-        if name not in FIXED_BY_MODEL and each.kind not in several
-    }
+        return {
+            name: each
+            for name, each in inspect.signature(self.build).parameters.items()
+            if name not in FIXED_BY_MODEL and each.kind not in SEVERAL
+        }
 
 
 FIXED_BY_MODEL = (*SIZES, "causal")
@@ -148,12 +139,6 @@ def find_kind(name: str) -> Entry[Representation]:
         summary = (inspect.getdoc(build) or "").partition("\n")[0].rstrip(".")
         _own[name] = Entry(build, summary, source)
     return _own[name]
-
-
-def entry(registry: Mapping[str, T], name: str, what: str) -> T:
-    """Return the entry `name`, or raise an error that names the nearest one."""
-    check_name(registry, name, what)
-    return registry[name]
 
 
 def check_name(names: Collection[str], name: str, what: str, more: str = "") -> None:

@@ -16,13 +16,8 @@ def by_distance(
     pos_k: Tensor,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Return a bias `(B|1, H, Q, K)` that depends on the distance only.
-
-    Args:
-        values: distances j − i, any shape, and the dtype -> `(H, …)`.
-        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
-        dtype: of the bias.
-    """
+    """Return a bias `(B|1, H, Q, K)` in `dtype`, of which `values` returns `(H, …)` for distances
+    j − i `(…)` and the dtype."""
     lag = common_lag(pos_q, pos_k)
     if lag is None:
         return values(distances(pos_q, pos_k), dtype).transpose(0, 1).to(dtype)

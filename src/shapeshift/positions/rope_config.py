@@ -153,9 +153,7 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
             share = math.nextafter(share, 2)
         other = parameters.setdefault("partial_rotary_factor", share)
         if isinstance(other, Real) and not width <= head_dim * other < width + 1:
-            raise ShapeshiftError(
-                f"rotary_dim={width} and partial_rotary_factor={other} differ; give one of them"
-            )
+            raise _differ(f"rotary_dim={width}", f"partial_rotary_factor={other}")
     for names, models in NEEDS.items():
         either = names.split()
         if model in models.split() and not (given.keys() | parameters.keys()) & {*either}:
@@ -188,13 +186,8 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         axes = {"sections": parameters.pop("mrope_section"), "section_order": known}
     elif "mrope" in (parameters.get("rope_type"), parameters.get("type")):
         raise ShapeshiftError("rope type 'mrope' needs mrope_section, the pairs of each axis")
-    parameters = spelled(given, parameters)
-    return {
-        "head_dim": head_dim,
-        "pairs": _pairs(given, pairs),
-        "rope_parameters": parameters,
-        **axes,
-    }
+    parameters, pairs = spelled(given, parameters), _pairs(given, pairs)
+    return {"head_dim": head_dim, "pairs": pairs, "rope_parameters": parameters, **axes}
 
 
 def _as_dict(config: Any) -> dict[str, Any]:
@@ -208,12 +201,16 @@ def _as_dict(config: Any) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value is not None}
     for other, name in ALIASES.items():
         if other in given and given.setdefault(name, given[other]) != given[other]:
-            raise ShapeshiftError(f"{name} and {other} differ; give one of them")
+            raise _differ(name, other)
     given |= {name: _size(name, given[name]) for name in SIZES & given.keys()}
     inner = [name for name in ("text_config", "thinker_config", "llm_config") if name in given]
     if inner:
         raise ShapeshiftError(f"this is the configuration of several models; give its {inner[0]}")
     return given
+
+
+def _differ(one: str, other: str) -> ShapeshiftError:
+    return ShapeshiftError(f"{one} and {other} differ; give one of them")
 
 
 def _size(name: str, value: Any) -> int:
@@ -288,34 +285,32 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
     """Return the rope parameters of one layer, with those that are written next to them."""
     both = [name for name in ("rope_parameters", "rope_scaling") if given.get(name)]
     if len(both) == 2 and given[both[0]] != given[both[1]]:
-        raise ShapeshiftError("rope_parameters and rope_scaling differ; give one of them")
+        raise _differ(*both)
     inner = given[both[0]] if both else {}
     if not isinstance(inner, Mapping):
         raise ShapeshiftError(f"{both[0]} must be names and values, got {inner!r}")
     inner = dict(inner)
     nested = {name: dict(value) for name, value in inner.items() if isinstance(value, Mapping)}
+    empty = [name for name, value in inner.items() if nested and value is None]
     if nested:
         if bare := [name for name, value in nested.items() if value.get("rope_theta") is None]:
             raise ShapeshiftError(
                 f"rope_parameters of {bare[0]!r} need a rope_theta of their own: classes in"
                 " transformers differ in which they assume"
             )
-        empty = [name for name, value in inner.items() if value is None]
-        if loose := [name for name in inner if name not in nested and name not in empty]:
+        if loose := [name for name in inner if name not in (*nested, *empty)]:
             raise ShapeshiftError(
                 f"rope_parameters has {loose[0]!r} next to those of {' and '.join(nested)}; remove"
                 " it"
             )
-        types = list(nested)
     else:
         nested = _by_base(given, inner)
-        empty, types = [], list(nested)
-    if types:
+    if nested:
         if layer_type in empty:
             raise NoPositionsError(f"layers of type {layer_type!r} have no rotary positions")
         if layer_type is None or layer_type not in nested:
             raise ShapeshiftError(
-                f"the layers of this model differ: {', '.join(types)}; give layer, one of these or"
+                f"the layers of this model differ: {', '.join(nested)}; give layer, one of these or"
                 f" the number of a layer, got {layer_type!r}"
             )
         inner = dict(nested[layer_type])
@@ -326,11 +321,8 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
         )
     inner = {name: value for name, value in inner.items() if value is not None}
     for name in ("rope_theta", "partial_rotary_factor"):
-        if name in given and inner.setdefault(name, given[name]) != given[name] and not types:
-            raise ShapeshiftError(
-                f"{name}={given[name]} of the model differs from {inner[name]} of the rope"
-                " parameters; remove the wrong one"
-            )
+        if name in given and inner.setdefault(name, given[name]) != given[name] and not nested:
+            raise _differ(f"{name}={given[name]}", f"{inner[name]} of the rope parameters")
     return inner
 
 
@@ -402,7 +394,7 @@ def spelled(given: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str
     old, kind = parameters.pop("type", None), parameters.pop("rope_type", None)
     old = "default" if old == "mrope" else old  # of Qwen2-VL, next to its mrope_section
     if old is not None and kind is not None and old != kind:
-        raise ShapeshiftError(f"rope_type {kind!r} and type {old!r} differ; give one of them")
+        raise _differ(f"rope_type {kind!r}", f"type {old!r}")
     kind = kind or old or "default"
     if kind == "su" or (kind == "yarn" and given.get("model_type") == "phi3"):
         kind = "longrope"
@@ -414,10 +406,8 @@ def spelled(given: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str
         if kind == "dynamic":  # which is computed from the former alone
             original = longest
         if None not in (original, inner) and original != inner:
-            raise ShapeshiftError(
-                f"original_max_position_embeddings={inner} of the rope parameters differs from"
-                f" {original} of the model; remove the wrong one"
-            )
+            name = "original_max_position_embeddings"
+            raise _differ(f"{name}={original}", f"{inner} of the rope parameters")
         original = original if inner is None else inner
         if original is None and (kind, given.get("model_type")) == ("longrope", "phi3"):
             raise ShapeshiftError(

@@ -1,7 +1,5 @@
 """What attention is called with: masks of both kinds, and what fits nothing."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest
@@ -36,19 +34,21 @@ def heads(sentences: int = B, num_heads: int = H, length: int = T, width: int = 
         (heads(), heads(), POS[:, :1], POS, Shaw, r"pos_q must be integers \(1, 5\) or \(2, 5\)"),
         (heads(), heads(), POS, POS[:, :2], Shaw, r"pos_k must .*, got int64 \(1, 2\)"),
         (heads(), heads(), POS.expand(3, -1), POS, Shaw, r"pos_q must .*, got int64 \(3, 5\)"),
+        (heads(), heads(), POS[0], POS, Shaw, r"got int64 \(5,\); give pos.unsqueeze\(0\)"),
+        (heads(), heads(), [0, 1, 2, 3, 4], POS, Shaw, r"pos_q must .*, got list$"),
         (heads(), heads(), POS, POS, ALiBi, "ALiBi was built for num_heads=1, but here it is 4"),
     ],
 )
 def test_heads_and_positions_that_do_not_fit_are_refused(
     way, k, v, pos_q, pos_k, position, message
-) -> None:
+):
     built = ALiBi(num_heads=1) if position is ALiBi else Shaw(num_heads=H, head_dim=E)
     with pytest.raises(ShapeshiftError, match=message):
         way(heads(), k, v, None, built, pos_q, pos_k)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_boolean_mask_is_true_where_attention_is_allowed(way) -> None:
+def test_a_boolean_mask_is_true_where_attention_is_allowed(way):
     q, k, v = heads(), heads(), heads()
     allowed = torch.arange(T) < 3
     expected = way(q, k[:, :, :3], v[:, :, :3], None, Representation(), POS, POS[:, :3])
@@ -61,7 +61,7 @@ def test_a_boolean_mask_is_true_where_attention_is_allowed(way) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(T, T), (2, T), (1, 1, 2, T + 2), (3, 1, 2, T), (1,) * 5])
-def test_a_mask_that_does_not_fit_is_refused(dtype, shape) -> None:
+def test_a_mask_that_does_not_fit_is_refused(dtype, shape):
     k = heads().to(dtype)
     q, pos_q, mask = k[:, :, -2:], POS[:, -2:], torch.zeros(shape, dtype=dtype)
     fits = shape == (2, T)
@@ -70,7 +70,7 @@ def test_a_mask_that_does_not_fit_is_refused(dtype, shape) -> None:
             way(q, k, k, mask, Representation(), pos_q, POS)
 
 
-def test_the_layer_refuses_what_does_not_fit_and_takes_a_boolean_mask() -> None:
+def test_the_layer_refuses_what_does_not_fit_and_takes_a_boolean_mask():
     x, allowed = torch.randn(B, T, D), torch.arange(T) < 3
     layer = Attention(D, H, 0.0, Shaw(num_heads=H, head_dim=E)).eval()
     expected = layer(x, x[:, :3], POS, POS[:, :3], None)
@@ -90,7 +90,7 @@ class Shorter(Representation):
         return q, k, v[:, :1]
 
 
-def test_inputs_of_another_shape_are_refused() -> None:
+def test_inputs_of_another_shape_are_refused():
     x, layer = torch.randn(B, T, D), Attention(D, H, 0.0, Shorter())
     with pytest.raises(ShapeshiftError, match=r"what inputs returns .*, got .* \(2, 1, 32\)$"):
         layer(x, x, POS, POS, None)
@@ -106,6 +106,6 @@ def test_inputs_of_another_shape_are_refused() -> None:
         (H, Rotary(head_dim=4), "head_dim=4, but here it is 8"),
     ],
 )
-def test_a_layer_of_other_sizes_is_refused(num_heads, position, message) -> None:
+def test_a_layer_of_other_sizes_is_refused(num_heads, position, message):
     with pytest.raises(ShapeshiftError, match=message):
         Attention(D, num_heads, 0.0, position)

@@ -1,7 +1,5 @@
 """Which way attention goes on a GPU, without one."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +20,11 @@ SIZES = {"num_heads": H, "head_dim": E}
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def kernel(monkeypatch):
     """Let the CPU be a GPU whose kernel of tables returns the queries; return its calls."""
     calls: list[Any] = []
 
-    def attend_by_tables(heads: Any, tables: Any, *rest: Any, causal: bool) -> Tensor:
+    def attend_by_tables(heads, tables, *rest, causal):
         calls.append(tables)
         query: Tensor = heads[0]
         return query
@@ -45,7 +43,7 @@ def run(position: Representation, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-def test_tables_have_a_kernel(causal: bool, kernel: list[Any], ran: list[str]) -> None:
+def test_tables_have_a_kernel(causal, kernel, ran):
     padding = padding_mask(torch.tensor([[5, 6, 7, 8, 3], [5, 3, 0, 0, 0]]), torch.float32)
     served = (
         Shaw(**SIZES),
@@ -67,9 +65,9 @@ def test_tables_have_a_kernel(causal: bool, kernel: list[Any], ran: list[str]) -
     assert keys.vectors.shape == values.vectors.shape == (1, 33, E)
 
 
-def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any], ran: list[str]) -> None:
+def test_what_the_kernel_cannot_goes_elsewhere(kernel, ran):
     class Biased(Shaw):
-        def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        def bias(self, pos_q, pos_k, *, dtype):
             return torch.zeros(1, 1, 1, 1, dtype=dtype)
 
     for position in (
@@ -93,7 +91,7 @@ def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any], ran: list[str]
     assert ran[-1] == "triton"
 
 
-def test_transforms_of_functions_take_other_steps(kernel: list[Any]) -> None:
+def test_transforms_of_functions_take_other_steps(kernel):
     position, pos = Shaw(**SIZES), torch.arange(T)[None]
     heads = torch.randn(3, 2, B, H, T, E)
     both = torch.func.vmap(lambda q, k, v: attend(q, k, v, None, position, pos, pos))(*heads)
@@ -103,7 +101,7 @@ def test_transforms_of_functions_take_other_steps(kernel: list[Any]) -> None:
     assert kernel
 
 
-def test_no_plan_is_made_for_each_shape() -> None:
+def test_no_plan_is_made_for_each_shape():
     assert torch.backends.cuda.cudnn_sdp_enabled()
     with tuned(torch.device("cuda")):
         assert not torch.backends.cuda.cudnn_sdp_enabled()
@@ -114,9 +112,7 @@ def test_no_plan_is_made_for_each_shape() -> None:
 @pytest.mark.parametrize(
     ("capability", "serves"), [((9, 0), True), ((8, 0), True), ((7, 5), False)]
 )
-def test_older_gpus_have_no_kernel(
-    capability: tuple[int, int], serves: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_older_gpus_have_no_kernel(capability, serves, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     monkeypatch.setattr(kernels, "HAS_TRITON", True)
     assert kernels.compiles_for("cuda") == serves
@@ -126,10 +122,10 @@ def test_older_gpus_have_no_kernel(
 
 
 @pytest.mark.long
-def test_the_choice_does_not_split_a_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_does_not_split_a_compiled_graph(monkeypatch):
     monkeypatch.setattr(kernels, "HAS_TRITON", True)
 
-    def choose(x: Tensor) -> Tensor:
+    def choose(x):
         return x + int(kernels.compiles_for("cuda"))
 
     compiled = torch.compile(choose, fullgraph=True, backend="eager")

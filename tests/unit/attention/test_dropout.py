@@ -1,7 +1,5 @@
 """Dropout: rate, scale, independence, one mask for both directions, odd shapes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -14,13 +12,13 @@ COUNT = 200_000
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_rate_and_mean(p: float, dtype: torch.dtype) -> None:
+def test_rate_and_mean(p, dtype):
     out = dropout(torch.ones(COUNT, dtype=dtype), p, training=True)
     deviation = (p * (1 - p) / COUNT) ** 0.5
     dropped = (out == 0).double()
@@ -32,13 +30,13 @@ def test_rate_and_mean(p: float, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 4, 8])
-def test_elements_are_dropped_independently(lag: int) -> None:
+def test_elements_are_dropped_independently(lag):
     dropped = (dropout(torch.ones(COUNT), 0.3, training=True) == 0).double()
     together = (dropped[lag:] * dropped[:-lag]).mean().item()
     assert abs(together - 0.09) < 4 * (0.09 * 0.91 / COUNT) ** 0.5 * 1.5
 
 
-def test_the_gradient_goes_through_the_same_mask() -> None:
+def test_the_gradient_goes_through_the_same_mask():
     x = torch.randn(7, 11, dtype=torch.float64, requires_grad=True)
     out = dropout(x, 0.4, training=True)
     towards = torch.randn_like(out)
@@ -46,7 +44,7 @@ def test_the_gradient_goes_through_the_same_mask() -> None:
     torch.testing.assert_close(x.grad, towards * out.detach() / x.detach(), rtol=1e-12, atol=0)
 
 
-def test_rates_at_the_edges() -> None:
+def test_rates_at_the_edges():
     # p = 0.1 becomes 6554 / 2^16, and the scale must follow, or all activations would drift.
     kept = dropout(torch.ones(1000, dtype=torch.float64), 0.1, training=True).max().item()
     assert kept == pytest.approx(65536 / (65536 - 6554), rel=1e-12)
@@ -61,7 +59,7 @@ def test_rates_at_the_edges() -> None:
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 3.0, float("nan")])
-def test_a_rate_out_of_range_is_refused(p: float) -> None:
+def test_a_rate_out_of_range_is_refused(p):
     q, pos = torch.ones(1, 1, 3, 8), torch.arange(3)[None]
     for way in (attend, attend_with_probs):
         with pytest.raises(ShapeshiftError, match=f"at least 0 and below 1, got {p}"):

@@ -1,17 +1,17 @@
-"""Attention of packed sentences on a GPU, without one: a loop over sentences stands for PyTorch's
-kernels, or they run on the meta device, where they compute shapes."""
-
-from __future__ import annotations
+"""Packed sentences: on a CPU, and on a GPU without one, where a loop over sentences stands for
+PyTorch's kernels, or they run on the meta device, where they compute shapes."""
 
 import pytest
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.attention import Call, backends, choose, recording
 from shapeshift.attention.backends import packed
 from shapeshift.attention.backends.packed import SHORT
 from shapeshift.attention.packing import Packing
-from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.kernels.attention import SentenceAttention
+from shapeshift.model import Loss, ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model import loss as loss_module
 from shapeshift.positions import (
     SCHEMES,
@@ -28,6 +28,49 @@ from shapeshift.positions import (
 SOURCE = torch.tensor([[5, 6, 7, 8, 9, 3], [8, 3, 0, 0, 0, 0], [9, 4, 7, 3, 0, 0]])
 TARGET_INPUT = torch.tensor([[2, 5, 6, 8], [2, 0, 0, 0], [2, 7, 4, 0]])
 TARGET_OUTPUT = torch.tensor([[5, 6, 8, 3], [3, 0, 0, 0], [7, 4, 3, 0]])
+
+
+def small(scheme: Scheme | str) -> Transformer:
+    config = ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48, dropout=0.0)
+    return build(config, scheme, 12, 12)
+
+
+def loss_of(model: Transformer) -> Loss:
+    return label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1)
+
+
+@pytest.mark.skipif(not kernels.is_available(torch.float32), reason="no compiled kernels")
+@pytest.mark.parametrize(
+    ("scheme", "number"),
+    [("ape", 0), ("rpe", 0), ("rope", 0), ("xpos", 0), ("t5", 0), ("tupe", 4), ("less-feeding", 2)],
+)
+def test_the_kernel_reads_packed_sentences_unless_a_hook_needs_whole_ones(
+    scheme, number, monkeypatch
+):
+    """Of six attentions, `number` have heads or inputs that are unpacked."""
+    spans, init = [], SentenceAttention.__init__
+
+    def spy(self, *how):
+        spans.append(how[5])
+        init(self, *how)
+
+    monkeypatch.setattr(SentenceAttention, "__init__", spy)
+    loss_of(small(scheme))
+    assert len(spans) == 6
+    assert spans.count(None) == number
+
+
+def test_half_precision_has_few_numbers_of_rows():
+    rows: set[int] = set()
+    model = small("ape")
+    for layer in (*model.encoder, *model.decoder):
+        layer.feed_forward.inner.register_forward_pre_hook(lambda _, x: rows.add(len(x[0])))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss_of(model).smoothed.backward()
+    assert rows == {64}
+    loss_of(model)
+    assert rows == {64, 12, 8}  # source and target
+
 
 YARN = {"scaling": "yarn", "factor": 4.0, "original_length": 16}
 
@@ -74,11 +117,11 @@ def by_sentence(q: Tensor, k: Tensor, v: Tensor, where: packed.Where, causal: bo
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def calls(monkeypatch):
     """Let the CPU be a GPU whose kernel is a loop; return which of its calls were causal."""
     calls: list[bool] = []
 
-    def run(q: Tensor, k: Tensor, v: Tensor, where: packed.Where, causal: bool) -> Tensor:
+    def run(q, k, v, where, causal):
         calls.append(causal)
         return by_sentence(q, k, v, where, causal)
 
@@ -90,13 +133,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_model_has_the_loss_and_gradients_of_padded_sentences(
-    name: str, padded: bool, calls: list[bool], ran: list[str]
-) -> None:
+def test_a_model_has_the_loss_and_gradients_of_padded_sentences(name, padded, calls, ran):
     scheme, expected = CASES[name]
     torch.manual_seed(0)
-    config = ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48, dropout=0.0)
-    model = build(config, scheme, 12, 12).train()
+    model = small(scheme).train()
     batch = SOURCE, TARGET_INPUT, TARGET_OUTPUT
     if not padded:
         batch = tuple(ids.masked_fill(ids == 0, 7) for ids in batch)
@@ -114,32 +154,22 @@ def test_a_model_has_the_loss_and_gradients_of_padded_sentences(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
 
 
-def test_recorded_probabilities_are_those_of_padded_sentences(
-    calls: list[bool], ran: list[str]
-) -> None:
-    config = ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48, dropout=0.0)
-    model = build(config, "ape", 12, 12)
+def test_recorded_probabilities_are_those_of_padded_sentences(calls, ran):
     with recording() as probs:
-        label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1)
+        loss_of(small("ape"))
     assert calls == []
     assert ran == ["reference"] * 6
     assert [x.shape for x in probs[:2]] == [(3, 2, 6, 6)] * 2
 
 
-def test_what_the_kernels_cannot_do_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernels_cannot_do_is_left_to_others(monkeypatch):
     monkeypatch.setattr(packed, "_efficient", lambda q, *_: q)
     monkeypatch.setattr(packed, "_flash", lambda q, *_: q + 1)
     monkeypatch.setattr(Call, "has_varlen", True)
     sides = Packing(torch.arange(3), (1, 3)), Packing(torch.arange(3), (1, 3))
     pos = torch.arange(3)[None]
 
-    def run(
-        dtype: torch.dtype = torch.bfloat16,
-        width: int = 64,
-        dropout_p: float = 0.0,
-        longest: int = SHORT,
-        position: Representation | None = None,
-    ) -> float | None:
+    def run(dtype=torch.bfloat16, width=64, dropout_p=0.0, longest=SHORT, position=None):
         sides[0].longest = longest
         how = {"num_heads": 2, "packing": sides, "dropout_p": dropout_p}
         rows = torch.zeros(3, 3 * 2 * width, dtype=dtype)
@@ -170,7 +200,7 @@ def test_what_the_kernels_cannot_do_is_left_to_others(monkeypatch: pytest.Monkey
 class OwnRotation(Rotary):
     """Rotates by a hook of its own, which needs padded heads."""
 
-    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(self, q, k, pos_q, pos_k):
         return super().rotate(q, k, pos_q, pos_k)
 
 
@@ -188,14 +218,8 @@ META = torch.device("meta")
     ],
 )
 def test_the_operators_take_what_they_are_given(
-    dtype: torch.dtype,
-    length: int,
-    dropout_p: float,
-    name: str,
-    causal: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    ran: list[str],
-) -> None:
+    dtype, length, dropout_p, name, causal, monkeypatch, ran
+):
     called = []
     run = getattr(packed, name)
     monkeypatch.setattr(Call, "has_varlen", True)
@@ -217,7 +241,7 @@ def test_the_operators_take_what_they_are_given(
     assert [(x.dtype, x.shape) for x in grads] == [(dtype, q.shape), (dtype, both.shape)]
 
 
-def test_sentences() -> None:
+def test_sentences():
     """No sentence is longer than the batch has tokens, which the kernels demand of `longest`."""
     ids = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0]])
     sides = [ids, ids[1:2], torch.ones(2, 3)]

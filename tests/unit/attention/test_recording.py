@@ -1,7 +1,5 @@
 """`recording` collects the probabilities of its own context."""
 
-from __future__ import annotations
-
 import threading
 from contextvars import copy_context
 
@@ -21,7 +19,7 @@ def output(q: Tensor = Q) -> Tensor:
     return attend(q, K, V, None, ALIBI, POS, POS, causal=True)
 
 
-def test_another_thread_is_not_recorded() -> None:
+def test_another_thread_is_not_recorded():
     with recording() as ours:
         theirs = threading.Thread(target=output)
         theirs.start()
@@ -32,7 +30,7 @@ def test_another_thread_is_not_recorded() -> None:
     torch.testing.assert_close(ours[0] @ V, output())
 
 
-def test_recordings_overlap_without_mixing() -> None:
+def test_recordings_overlap_without_mixing():
     """Each of two tasks has a context of its own, as in asyncio, and neither ends the other."""
     tasks = [copy_context(), copy_context()]
     managers = [recording(), recording()]
@@ -46,7 +44,7 @@ def test_recordings_overlap_without_mixing() -> None:
     assert [len(x) for x in probs] == [1, 2]
 
 
-def test_an_inner_recording_takes_over() -> None:
+def test_an_inner_recording_takes_over():
     with recording() as outer:
         output()
         with recording() as inner:
@@ -57,7 +55,7 @@ def test_an_inner_recording_takes_over() -> None:
 
 
 @pytest.mark.long
-def test_compiled_code_is_recorded() -> None:
+def test_compiled_code_is_recorded():
     compiled, whole = torch.compile(output), torch.compile(output, fullgraph=True)
     torch.testing.assert_close(compiled(Q), output())
     torch.testing.assert_close(whole(Q), output())

@@ -1,7 +1,5 @@
 """torch.jit.trace, and the exporter that uses it, record steps of PyTorch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -16,7 +14,7 @@ from shapeshift.positions import KINDS, get
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", [x for x in KINDS if not KINDS[x].build.causal_only])
-def test_a_trace_computes_what_the_layer_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_computes_what_the_layer_does(name, monkeypatch):
     """For other numbers and lengths than those of the example, with and without gradients."""
     monkeypatch.setattr(library, "call", lambda *_: pytest.fail("a trace cannot record a kernel"))
     torch.manual_seed(0)
@@ -56,7 +54,7 @@ for position in ("nope", "ape", "learned", "rope", "t5", "rpe", "alibi", "tupe",
 
 
 @pytest.mark.long
-def test_the_older_exporter_of_onnx_writes_the_attention() -> None:
+def test_the_older_exporter_of_onnx_writes_the_attention():
     pytest.importorskip("onnxruntime")
     done = subprocess.run([sys.executable, "-c", ONNX], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,10 +1,7 @@
 """How long sentences may be, compared with what the model does one token later."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from torch import Tensor
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.decoding.capacity import Capacity, capacity
@@ -41,7 +38,7 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("scheme", LIMITED.values(), ids=list(LIMITED))
-def test_one_token_more_is_refused_by_the_model(scheme: Scheme) -> None:
+def test_one_token_more_is_refused_by_the_model(scheme):
     model = make(scheme)
     before = torch.get_rng_state()
     found = capacity(model)
@@ -59,19 +56,19 @@ def test_one_token_more_is_refused_by_the_model(scheme: Scheme) -> None:
         model(short, one_more)
 
 
-def test_a_table_in_one_stack_limits_that_side_and_others_nothing() -> None:
+def test_a_table_in_one_stack_limits_that_side_and_others_nothing():
     scheme = Scheme(parts=(Part("learned", stacks="encoder", options=LEARNED),))
     assert capacity(make(scheme)) == Capacity(12, None)
     assert capacity(make(scheme)).source_subwords == 11
     assert capacity(make(Scheme(parts=(Part("sinusoidal"),)))) == Capacity()
 
 
-def test_a_kind_of_ones_own_declares_its_limit() -> None:
+def test_a_kind_of_ones_own_declares_its_limit():
     class Short(Representation):
-        def max_position(self) -> int:
+        def max_position(self):
             return 6
 
-        def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        def bias(self, pos_q, pos_k, *, dtype):
             return (pos_k - pos_q.mT).to(dtype)
 
     model = make(Scheme())

@@ -1,14 +1,12 @@
 """Settings of decoding: the penalties' values, the length limit, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, GnmtPenalty, NoPenalty
 
 
-def test_penalties_by_hand() -> None:
+def test_penalties_by_hand():
     assert [NoPenalty()(n) for n in (1, 50)] == [1.0, 1.0]
     assert [AveragePenalty()(n) for n in (1, 50)] == [1.0, 50.0]
     gnmt = GnmtPenalty(alpha=0.5)
@@ -31,12 +29,12 @@ def test_penalties_by_hand() -> None:
         {"buffer_size": 2**63},
     ],
 )
-def test_bad_settings_are_refused(section: dict[str, object]) -> None:
+def test_bad_settings_are_refused(section):
     with pytest.raises(ValidationError):
         DecodingConfig.model_validate(section)
 
 
-def test_length_limit_rounds_down_and_leaves_room_for_the_end() -> None:
+def test_length_limit_rounds_down_and_leaves_room_for_the_end():
     config = DecodingConfig(max_length_a=1.5, max_length_b=2)
     assert [config.length_limit(n) for n in (1, 2, 3, 100)] == [3, 5, 6, 152]
     assert DecodingConfig(max_length_a=0, max_length_b=0).length_limit(7) == 1

@@ -1,7 +1,5 @@
 """Forced scoring of large batches and in half precision; that search agrees is in `contract`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from shapeshift.decoding.scoring import score_references
 from shapeshift.model import ModelConfig, build
 
 
-def test_pieces_of_a_large_batch_are_put_together_in_order(monkeypatch) -> None:
+def test_pieces_of_a_large_batch_are_put_together_in_order(monkeypatch):
     model = build(ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=8), "ape", 9, 9)
     targets = [[4 + (i + t) % 5 for t in range(1 + i % 7)] for i in range(12)]
     batch = make_batch([[4 + i % 5] for i in range(12)], targets)
@@ -22,7 +20,7 @@ def test_pieces_of_a_large_batch_are_put_together_in_order(monkeypatch) -> None:
     assert model.training
 
 
-def test_half_precision_is_normalised_in_single() -> None:
+def test_half_precision_is_normalised_in_single():
     model = build(ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=8), "ape", 2000, 2000)
     model.bfloat16().eval()
     batch = make_batch([[4]], [[5, 6, 7]])

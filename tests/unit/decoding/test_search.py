@@ -1,15 +1,12 @@
 """Search against references that are written as slow loops over Python lists, in float64."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from shapeshift import kernels
 from shapeshift._system.errors import ShapeshiftError
@@ -23,7 +20,7 @@ Table = Callable[[int, tuple[int, ...]], np.ndarray]
 
 
 @pytest.fixture(params=["compiled", "PyTorch"], scope="module", autouse=True)
-def steps(request: pytest.FixtureRequest) -> Iterator[None]:
+def steps(request):
     """Search with compiled steps and without."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "PyTorch":
@@ -37,7 +34,7 @@ def random_table(vocabulary: int, seed: int, *, eos_bias: float = 0.0) -> Table:
     """Logits that depend on the sentence and on the whole prefix."""
 
     @cache
-    def logits(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+    def logits(sentence, prefix):
         values = 1.5 * np.random.default_rng([seed, sentence, *prefix]).normal(size=vocabulary)
         values[EOS] += eos_bias
         return values.astype(np.float32)
@@ -54,7 +51,7 @@ class TableStepper:
         self.num_rows_stepped: list[int] = []
         self.num_beams_moved = 0
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens):
         assert tokens.shape == (len(self.rows),)
         if self.num_rows_stepped:
             tails = [(token,) for token in tokens.tolist()]
@@ -66,7 +63,7 @@ class TableStepper:
         self.num_rows_stepped.append(len(self.rows))
         return torch.from_numpy(np.stack([self.table(*row) for row in self.rows]))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows):
         groups = (rows.view(-1, self.beam) // self.beam).tolist()
         assert all(len(set(group)) == 1 for group in groups), "a beam left its sentence"
         sentences = [group[0] for group in groups]
@@ -79,7 +76,7 @@ class TableStepper:
 class BeginningOnce(TableStepper):
     """Which computes the first step once for all beams."""
 
-    def begin(self, tokens: Tensor) -> Tensor:
+    def begin(self, tokens):
         self.rows, all_rows = self.rows[:: self.beam], self.rows
         logits = self.step(tokens)
         self.rows = all_rows
@@ -101,12 +98,7 @@ Scored = list[tuple[float, tuple[int, ...]]]
 
 
 def slow_beam(
-    table: Table,
-    sentence: int,
-    limit: int,
-    beam: int,
-    n_best: int,
-    penalty: Callable[[int], float],
+    table: Table, sentence: int, limit: int, beam: int, n_best: int, penalty: Callable[[int], float]
 ) -> Scored:
     """Beam search of one sentence that always runs to the limit."""
     live: Scored = [(0.0, ())]
@@ -134,8 +126,8 @@ def assert_same(found: list[Hypothesis], expected: Scored) -> None:
 @pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (2, 2), (4, 3), (7, 1)])
 @pytest.mark.parametrize("kind", [TableStepper, BeginningOnce])
 def test_a_batch_that_stops_early_gives_what_each_sentence_gives_to_its_limit(
-    penalty: Callable[[int], float], kind: type[TableStepper], beam: int, n_best: int
-) -> None:
+    penalty, kind, beam, n_best
+):
     limits = [9, 1, 5, 12, 12]
     steps_saved = 0
     for seed in range(2):
@@ -159,9 +151,7 @@ def test_a_batch_that_stops_early_gives_what_each_sentence_gives_to_its_limit(
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-def test_a_beam_of_one_follows_the_maximum(
-    penalty: Callable[[int], float],
-) -> None:
+def test_a_beam_of_one_follows_the_maximum(penalty):
     table = random_table(12, seed=6, eos_bias=1.0)
     limits = [2, 30, 9, 1, 30]
     stepper = TableStepper(table, list(range(5)), 1)
@@ -175,9 +165,7 @@ def test_a_beam_of_one_follows_the_maximum(
 
 @pytest.mark.parametrize("penalty", PENALTIES[:2], ids=str)
 @pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 2), (4, 1)])
-def test_rare_checks_change_nothing(
-    penalty: Callable[[int], float], beam: int, n_best: int
-) -> None:
+def test_rare_checks_change_nothing(penalty, beam, n_best):
     """Between checks, stopped sentences stay in the batch, as on a GPU."""
     limits = torch.tensor([9, 1, 5, 12, 30])
     for seed in range(2):
@@ -193,10 +181,10 @@ def test_rare_checks_change_nothing(
         assert rows[3] == [5 * beam] * len(rows[0])
 
 
-def test_padding_and_start_are_never_generated_and_keep_their_share() -> None:
+def test_padding_and_start_are_never_generated_and_keep_their_share():
     logits = np.array([5.0, -9.0, 5.0, 1.0, 0.0, -9.0], np.float32)
 
-    def table(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+    def table(sentence, prefix):
         return logits
 
     for beam in (1, 2):
@@ -207,8 +195,8 @@ def test_padding_and_start_are_never_generated_and_keep_their_share() -> None:
 
 
 @pytest.mark.parametrize("vocabulary", [9, 64 * 40 + 5])
-def test_equal_scores_go_by_beam_and_then_by_token(vocabulary: int) -> None:
-    def table(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+def test_equal_scores_go_by_beam_and_then_by_token(vocabulary):
+    def table(sentence, prefix):
         logits = np.zeros(vocabulary, np.float32)
         logits[:4] = 0, -90, 0, 9 if prefix else -9
         logits[vocabulary - 1 :] = 0.5 * (not prefix)  # right of the last whole block
@@ -220,14 +208,14 @@ def test_equal_scores_go_by_beam_and_then_by_token(vocabulary: int) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_half_precision_logits_are_normalised_in_single(beam: int) -> None:
+def test_half_precision_logits_are_normalised_in_single(beam):
     table = random_table(500, seed=8)
 
     class Half(TableStepper):
-        def step(self, tokens: Tensor) -> Tensor:
+        def step(self, tokens):
             return super().step(tokens).bfloat16()
 
-    def rounded(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+    def rounded(sentence, prefix):
         return torch.from_numpy(table(sentence, prefix)).bfloat16().float().numpy()
 
     [[best]] = beam_search(Half(table, [0], beam), torch.tensor([6]), beam=beam)
@@ -236,8 +224,8 @@ def test_half_precision_logits_are_normalised_in_single(beam: int) -> None:
 
 @pytest.mark.parametrize("beam", [1, 2])
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_a_broken_model_is_reported(beam: int, value: float) -> None:
-    def table(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+def test_a_broken_model_is_reported(beam, value):
+    def table(sentence, prefix):
         return np.full(8, value if sentence else 0.0, np.float32)
 
     with pytest.raises(ShapeshiftError, match="NaN"):

@@ -1,7 +1,5 @@
 """Where long lines are cut."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -32,11 +30,11 @@ def cut(text: str, limit: int, **options: bool) -> list[str]:
         ("ab cdefgh", 4, ["ab", "cde", "fgh"]),
     ],
 )
-def test_pieces_end_where_the_text_invites_it(text: str, limit: int, pieces: list[str]) -> None:
+def test_pieces_end_where_the_text_invites_it(text, limit, pieces):
     assert cut(text, limit) == pieces
 
 
-def test_parts_of_a_joined_text_are_cut_apart_first() -> None:
+def test_parts_of_a_joined_text_are_cut_apart_first():
     text = "a. b. <sep> c d <sep> eeee ffff"
     pieces = split_text(text, 6, letters, joined=True)
     assert pieces[:-1] == [("a. b.", " <sep> "), ("c d", " <sep> "), ("eeee", " ")]
@@ -45,13 +43,13 @@ def test_parts_of_a_joined_text_are_cut_apart_first() -> None:
     assert [piece for piece, _ in whole] == ["aa <sep>", "b"]  # elsewhere it is text
 
 
-def test_a_character_that_is_too_long_cannot_be_cut() -> None:
+def test_a_character_that_is_too_long_cannot_be_cut():
     with pytest.raises(ShapeshiftError, match="single character has more than 1 subwords"):
         split_text("ab", 1, lambda texts: [2 * len(text) for text in texts])
 
 
 @given(st.text("ab., \u3000。", max_size=60), st.integers(1, 9))
-def test_nothing_is_lost_and_everything_fits(text: str, limit: int) -> None:
+def test_nothing_is_lost_and_everything_fits(text, limit):
     pieces = split_text(text, limit, letters)
     texts = [piece for piece, _ in pieces]
     joined = "".join(piece + joiner for piece, joiner in pieces[:-1]) + texts[-1]

@@ -1,21 +1,12 @@
 """From lines to lines, with a model that copies its source and characters for subwords."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import join_ids, split_parts
-from shapeshift.decoding.config import (
-    MAX_SOURCE_LENGTH,
-    AveragePenalty,
-    DecodingConfig,
-    NoPenalty,
-)
+from shapeshift.decoding.config import MAX_SOURCE_LENGTH, AveragePenalty, DecodingConfig, NoPenalty
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import TranslatedLine, Translation, Translator
 
@@ -27,12 +18,12 @@ FIRST = 5
 class Characters:
     """One id for each character; what is not in the alphabet has none."""
 
-    def encode_source(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
+    def encode_source(self, texts, *, joined=False):
         if joined:
             return [join_ids(self.encode_source(split_parts(text))) for text in texts]
         return [[FIRST + ALPHABET.index(c) for c in text if c in ALPHABET] for text in texts]
 
-    def decode_target(self, ids: list[int]) -> str:
+    def decode_target(self, ids):
         return "".join("|" if i == SEP else ALPHABET[i - FIRST] for i in ids)
 
 
@@ -46,7 +37,7 @@ class Copier(nn.Module):
         self.shapes: list[tuple[int, int]] = []
         self.modes: list[bool] = []
 
-    def start(self, source: Tensor, beam: int) -> CopierState:
+    def start(self, source, beam):
         assert ((source == EOS).sum(dim=1) == 1).all()
         assert ((source == PAD).long().diff(dim=1) >= 0).all(), "padding is not on the right"
         self.shapes.append((source.size(0), source.size(1)))
@@ -58,7 +49,7 @@ class CopierState:
     def __init__(self, source: Tensor, eos_logit: float):
         self.source, self.eos_logit, self.length = source, eos_logit, 0
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens):
         logits = torch.arange(FIRST + len(ALPHABET)).float().div(-100).repeat(len(self.source), 1)
         column = min(self.length, self.source.size(1) - 1)
         wanted = self.source[:, column]
@@ -68,10 +59,10 @@ class CopierState:
         self.length += 1
         return logits
 
-    def begin(self, tokens: Tensor) -> Tensor:
+    def begin(self, tokens):
         return self.step(tokens)[:: len(self.source) // len(tokens)]
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows):
         self.source = self.source[rows]
 
 
@@ -88,7 +79,7 @@ def candidates(lines: list[str], n_best: int, **settings: object) -> list[list[T
 @pytest.mark.parametrize(
     "settings", [{}, {"buffer_size": 1}, {"buffer_size": 3}, {"max_sentences": 2}]
 )
-def test_one_line_out_for_each_line_in(beam: int, settings: dict[str, int]) -> None:
+def test_one_line_out_for_each_line_in(beam, settings):
     lines = ["the cat.", "", "a", "   ", "a much longer line than all others.", "\t", "zz", "q r s"]
     expected = ["" if line.isspace() else line for line in lines]
     lines += ["öü", "日", "ab\n", "\n", "a\nb"]  # nothing is left of two after encoding
@@ -96,7 +87,7 @@ def test_one_line_out_for_each_line_in(beam: int, settings: dict[str, int]) -> N
     assert list(found) == [*expected, "", "", "ab", "", "a b"]
 
 
-def test_batches_are_sorted_and_keep_to_the_budget() -> None:
+def test_batches_are_sorted_and_keep_to_the_budget():
     model = Copier()
     lines = ["a" * n for n in (3, 9, 1, 7, 30, 5, 2, 1, 8, 1, 4, 6)]
     found = list(translator(model, max_tokens=20, max_sentences=4).translate(lines))
@@ -108,10 +99,10 @@ def test_batches_are_sorted_and_keep_to_the_budget() -> None:
     assert (max(rows), sum(rows)) == (4, len(lines))
 
 
-def test_a_window_is_answered_before_the_next_is_read() -> None:
+def test_a_window_is_answered_before_the_next_is_read():
     read: list[str] = []
 
-    def lines() -> Iterator[str]:
+    def lines():
         for line in ("a", "b", "c", "d", "e"):
             read.append(line)
             yield line
@@ -126,7 +117,7 @@ def test_a_window_is_answered_before_the_next_is_read() -> None:
         assert not read
 
 
-def test_n_best_is_sorted_and_scored() -> None:
+def test_n_best_is_sorted_and_scored():
     found = candidates(["abc", " "], 3, length_penalty=AveragePenalty())
     assert len(found[0]) == 3
     assert found[0][0].text == "abc"
@@ -139,7 +130,7 @@ def test_n_best_is_sorted_and_scored() -> None:
             candidates(["abc"], n_best)
 
 
-def test_length_limits_go_by_the_own_source() -> None:
+def test_length_limits_go_by_the_own_source():
     settings = {"max_length_a": 0.5, "max_length_b": 1, "length_penalty": NoPenalty()}
     lines = ["abcdefgh", "abcd", "ab"]
     model = Copier(eos_logit=-90.0)
@@ -148,14 +139,14 @@ def test_length_limits_go_by_the_own_source() -> None:
     assert len(model.shapes) == 1
 
 
-def test_joined_lines_have_separators_and_translations_are_detokenised() -> None:
+def test_joined_lines_have_separators_and_translations_are_detokenised():
     runner = translator().runner
     joined = Translator(runner, Characters(), joined=True, detokenize=str.upper)
     assert list(joined.translate(["a <sep> b.", "c", ""])) == ["A|B.", "C", ""]
     assert list(translator().translate(["a <sep> b."])) == ["a sep b."]
 
 
-def test_the_model_is_evaluated_whatever_its_mode() -> None:
+def test_the_model_is_evaluated_whatever_its_mode():
     model = Copier().train()
     for _ in translator(model, buffer_size=1).translate(["a", "b"]):
         assert model.training
@@ -172,7 +163,7 @@ def long_lines(on_long: str, limit: int = 8, **settings: object) -> list[Transla
 
 
 @pytest.mark.parametrize("settings", [{}, {"buffer_size": 1}, {"buffer_size": 2}])
-def test_long_lines_are_skipped_or_split_and_say_so(settings: dict[str, int]) -> None:
+def test_long_lines_are_skipped_or_split_and_say_so(settings):
     skipped = long_lines("skip", **settings)
     assert [line.candidates[0].text for line in skipped] == ["ab", "", "c", "", ""]
     assert [line.num_pieces for line in skipped] == [1, 0, 1, 0, 1]
@@ -184,14 +175,14 @@ def test_long_lines_are_skipped_or_split_and_say_so(settings: dict[str, int]) ->
 
 
 @pytest.mark.parametrize("buffer_size", [1, 2, 9])
-def test_all_lines_before_a_faulty_one_are_answered(buffer_size: int) -> None:
+def test_all_lines_before_a_faulty_one_are_answered(buffer_size):
     translate = translator(max_source_length=8, buffer_size=buffer_size)
     lines = translate.translate_lines(LONG, name="text")
     assert next(lines).candidates[0].text == "ab"
     with pytest.raises(ShapeshiftError, match=r"^text:2: 14 subwords, expected at most 8"):
         next(lines)
 
-    def broken() -> Iterator[str]:
+    def broken():
         yield from ("a", "b", "c")
         raise ShapeshiftError("not text", path="text", line=4)
 
@@ -206,7 +197,7 @@ def counting_encoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     encode = Characters.encode_source
 
-    def counted(self: Characters, texts: Sequence[str], **options: bool) -> list[list[int]]:
+    def counted(self, texts, **options):
         sizes.extend(map(len, texts))
         return encode(self, texts, **options)
 
@@ -214,7 +205,7 @@ def counting_encoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_a_line_has_a_limit_by_default() -> None:
+def test_a_line_has_a_limit_by_default():
     assert translator().limit == MAX_SOURCE_LENGTH == 4_096
     assert translator(max_source_length=9_000).limit == 9_000
     translate = translator(on_long="skip", max_length_a=0.0, max_length_b=2)
@@ -227,16 +218,14 @@ def test_a_line_has_a_limit_by_default() -> None:
 
 
 @pytest.mark.parametrize("on_long", ["error", "skip", "split"])
-def test_a_huge_line_is_never_encoded_whole(on_long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_line_is_never_encoded_whole(on_long, monkeypatch):
     sizes = counting_encoder(monkeypatch)
     lines = ["ab", "abc" * 100, " " * 600 + "abc", "c"]  # over 64 characters for each subword
     settings = {"max_source_length": 4, "on_long": on_long}
     found = translator(**settings).translate_lines(lines, name="t")
     assert next(found).candidates[0].text == "ab"
     if on_long == "error":
-        with pytest.raises(
-            ShapeshiftError, match=r"^t:2: over 256 characters, expected 4 subwords"
-        ):
+        with pytest.raises(ShapeshiftError, match=r"^t:2: over 256 characters, .* 4 subwords"):
             next(found)
         return
     results = [*found]
@@ -248,7 +237,7 @@ def test_a_huge_line_is_never_encoded_whole(on_long: str, monkeypatch: pytest.Mo
     assert (results[0].num_pieces == 0) == (on_long == "skip")
 
 
-def test_candidates_of_a_split_line_join_those_of_its_pieces() -> None:
+def test_candidates_of_a_split_line_join_those_of_its_pieces():
     config = {"max_source_length": 3, "on_long": "split", "length_penalty": NoPenalty()}
     pieces = candidates(["ab", "cd"], 2, **config)
     [line] = candidates(["ab cd"], 2, **config)
@@ -258,16 +247,16 @@ def test_candidates_of_a_split_line_join_those_of_its_pieces() -> None:
         assert line[rank].log_prob == pytest.approx(sum(part.log_prob for part in parts))
 
 
-def test_a_translation_as_long_as_it_may_be_is_marked() -> None:
+def test_a_translation_as_long_as_it_may_be_is_marked():
     settings = {"max_length_a": 0.0, "max_length_b": 4, "beam": 1}
     found = [best for [best] in candidates(["ab", "abcde", ""], 1, **settings)]
     assert [best.text for best in found] == ["ab", "abc", ""]
     assert [best.at_limit for best in found] == [False, True, False]
 
 
-def test_memory_that_runs_out_is_reported_with_the_line() -> None:
+def test_memory_that_runs_out_is_reported_with_the_line():
     class Hungry(Copier):
-        def start(self, source: Tensor, beam: int) -> CopierState:
+        def start(self, source, beam):
             if source.size(1) > 5:
                 torch.empty(1 << 60)
             return super().start(source, beam)
@@ -278,7 +267,7 @@ def test_memory_that_runs_out_is_reported_with_the_line() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_batch_invariant_work_has_shapes_that_depend_on_one_line(beam: int) -> None:
+def test_batch_invariant_work_has_shapes_that_depend_on_one_line(beam):
     model = Copier()
     lines = ["abcdefg", "ab", "abc", "", "a" * 300, "b"]
     work = translator(model, beam=beam, batch_invariant=True)

@@ -1,7 +1,5 @@
 """From settings to a model: sizes, tables, initial values, what is refused."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -22,7 +20,7 @@ def count(model: Transformer) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_transformer_base_has_61_million_parameters() -> None:
+def test_transformer_base_has_61_million_parameters():
     vocabulary, d, ff = 33_000, 512, 2048
     attention = 4 * (d * d + d)
     feed_forward = d * ff + ff + ff * d + d
@@ -35,7 +33,7 @@ def test_transformer_base_has_61_million_parameters() -> None:
     assert round(by_hand / 1e6) == 61
 
 
-def test_one_table_two_tables_three_tables() -> None:
+def test_one_table_two_tables_three_tables():
     one = make()
     assert one.source.tokens.weight is one.target.tokens.weight is one.output.weight
     two = make(share_embeddings=False, sizes=(7, 9))
@@ -51,7 +49,7 @@ SHARED = {"source.tokens.weight", "target.tokens.weight", "output.weight"}
 
 @pytest.mark.parametrize("scheme", ["ape", "t5", "tupe"])
 @pytest.mark.parametrize("named", ["once", "everywhere"])
-def test_a_functional_call_leaves_shared_weights_as_they_are(scheme: str, named: str) -> None:
+def test_a_functional_call_leaves_shared_weights_as_they_are(scheme, named):
     model, ids = make(scheme).eval(), torch.tensor([[4, 5, 6], [7, 8, 3]])
     own = dict(model.named_parameters(remove_duplicate=False))
     other = {x: torch.randn_like(x) for x in own.values()}
@@ -67,9 +65,7 @@ def test_a_functional_call_leaves_shared_weights_as_they_are(scheme: str, named:
 
 
 @pytest.mark.parametrize("scheme", ["ape", "t5"])
-def test_shared_weights_have_their_names_and_stay_one_when_tensors_are_replaced(
-    scheme: str,
-) -> None:
+def test_shared_weights_have_their_names_and_stay_one_when_tensors_are_replaced(scheme):
     """A checkpoint holds the first name, and `state_dict` all of them."""
     model = make(scheme)
     assert model.state_dict().keys() >= SHARED
@@ -85,12 +81,12 @@ def test_shared_weights_have_their_names_and_stay_one_when_tensors_are_replaced(
     assert model.source.tokens.weight is model.output.weight
 
 
-def test_sides_of_different_size_cannot_share() -> None:
+def test_sides_of_different_size_cannot_share():
     with pytest.raises(ShapeshiftError, match=r"\(7\).*\(9\).*share_embeddings=false"):
         make(sizes=(7, 9))
 
 
-def test_embeddings_start_with_unit_variance_and_a_zero_for_padding() -> None:
+def test_embeddings_start_with_unit_variance_and_a_zero_for_padding():
     torch.manual_seed(0)
     model = make(sizes=(500, 500), dim=64)
     assert not model.output.weight[0].any()
@@ -99,7 +95,7 @@ def test_embeddings_start_with_unit_variance_and_a_zero_for_padding() -> None:
     assert x.std().item() == pytest.approx(1, rel=0.02)
 
 
-def test_only_pre_norm_stacks_end_in_a_norm() -> None:
+def test_only_pre_norm_stacks_end_in_a_norm():
     pre, post = make(), make(norm="post")
     assert isinstance(pre.encoder_norm, torch.nn.LayerNorm)
     assert isinstance(post.decoder_norm, torch.nn.Identity)
@@ -114,20 +110,16 @@ IDS = torch.tensor([[5, 6, 3], [7, 3, 0]])
     [
         (IDS[0], IDS, r"integer tensor \(B, T\).*, got int64 \(3,\)"),
         (IDS, IDS.float(), r"integer tensor \(B, T\).*, got float32 \(2, 3\)"),
-        (
-            IDS,
-            IDS.flip(1),
-            r"target_input must start with <s>, .* padding \(0\) on its right",
-        ),
+        (IDS, IDS.flip(1), r"target_input must start with <s>, .* padding \(0\) on its right"),
         (IDS, IDS[:1], "2 sources and 1 targets; a batch has one of each for every pair"),
     ],
 )
-def test_what_is_no_batch_is_refused(source, target, said) -> None:
+def test_what_is_no_batch_is_refused(source, target, said):
     with pytest.raises(ShapeshiftError, match=said):
         make()(source, target)
 
 
-def test_a_step_of_decoding_takes_a_token_for_each_row() -> None:
+def test_a_step_of_decoding_takes_a_token_for_each_row():
     state = make().eval().start(IDS, beam=2)
     for count in (1, 2, 8):
         with pytest.raises(ShapeshiftError, match=f"all 4 rows, .* 2 beams, got {count}"):

@@ -1,7 +1,5 @@
 """Keys and values kept while decoding."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -17,7 +15,7 @@ def block(new: int, rows: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.skipif(not kernels.is_available(torch.float32), reason="no C compiler")
-def test_rows_that_are_remembered_and_rows_that_are_copied_are_the_same() -> None:
+def test_rows_that_are_remembered_and_rows_that_are_copied_are_the_same():
     cache, other = KeyValues(), KeyValues()
     rows = [[0, 1, 2], [2, 0, 0], [1, 1, 2], [0, 2], [1, 0]]
     for step, selected in enumerate(rows):
@@ -37,7 +35,7 @@ def test_rows_that_are_remembered_and_rows_that_are_copied_are_the_same() -> Non
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("position", ["ape", "rpe"])
-def test_rows_to_continue_exist(position: str, dtype: torch.dtype) -> None:
+def test_rows_to_continue_exist(position, dtype):
     config = ModelConfig(dim=32, num_heads=2, ff_dim=32, encoder_layers=1, decoder_layers=1)
     model = build(config, position, 20, 20).to(dtype).eval()
     with torch.no_grad():
@@ -70,7 +68,7 @@ def test_rows_to_continue_exist(position: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("rows", [[1, 0, 3, 3], [2, 3]], ids=["all", "one sentence left out"])
-def test_reserved_places_are_reordered(rows: list[int], dtype: torch.dtype) -> None:
+def test_reserved_places_are_reordered(rows, dtype):
     torch.manual_seed(0)
     shape = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 1, "decoder_layers": 1}
     model = build(ModelConfig(**shape), "ape", 12, 12).eval()
@@ -87,7 +85,7 @@ def test_reserved_places_are_reordered(rows: list[int], dtype: torch.dtype) -> N
     torch.testing.assert_close(*results)
 
 
-def test_rows_of_32_bits_are_the_first_to_move_reserved_places() -> None:
+def test_rows_of_32_bits_are_the_first_to_move_reserved_places():
     model = build(ModelConfig(size="tiny", dim=16, num_heads=2), "rpe", 12, 12).eval()
     with torch.no_grad():
         state = model.start(torch.tensor([[5, 6, 3], [7, 3, 0]]))

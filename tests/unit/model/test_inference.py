@@ -1,7 +1,5 @@
 """A model whose products read weights that were cast and laid out once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -28,7 +26,7 @@ def translate(model: Transformer, source: torch.Tensor, dtype: torch.dtype) -> t
 @pytest.mark.parametrize("position", ["ape", "rpe", "rope"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "apart"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-def test_logits_are_the_same(position: str, tied: bool, dtype: torch.dtype) -> None:
+def test_logits_are_the_same(position, tied, dtype):
     torch.manual_seed(0)
     model = build(ModelConfig(size="tiny", tie_output=tied, output_bias=tied), position, 50, 50)
     model.eval()
@@ -52,8 +50,8 @@ def test_logits_are_the_same(position: str, tied: bool, dtype: torch.dtype) -> N
     ("linear", "dtype"), [(BlockedLinear, torch.bfloat16), (PanelLinear, torch.float32)]
 )
 def test_a_weight_laid_out_multiplies_inputs_of_all_shapes_strides_and_types(
-    linear: type[BlockedLinear | PanelLinear], dtype: torch.dtype, activation: str
-) -> None:
+    linear, dtype, activation
+):
     weight, bias = torch.randn(48, 32).to(dtype), torch.randn(48).to(dtype)
     if linear_for(weight, dtype) is not linear:
         pytest.skip("no products in bf16, or no C compiler")
@@ -71,20 +69,18 @@ PAIR = [[5, 6]], [[7, 8]]
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
-def test_a_runner_copies_weights_once_until_they_change(
-    autocast: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_copies_weights_once_until_they_change(autocast, monkeypatch):
     model = build(ModelConfig(size="tiny"), "ape", 50, 50)
     dtypes = []
 
-    def counted(model: Transformer, dtype: torch.dtype) -> Transformer:
+    def counted(model, dtype):
         dtypes.append(dtype)
         return copy_for_inference(model, dtype)
 
     monkeypatch.setattr(running, "copy_for_inference", counted)
     runner = running.Runner(model, DecodingConfig(beam=2), autocast=autocast)
 
-    def score() -> list[list[float]]:
+    def score():
         return runner.score(*PAIR)
 
     first = score()
@@ -100,7 +96,7 @@ def test_a_runner_copies_weights_once_until_they_change(
     assert score() == running.Runner(other, DecodingConfig(), autocast=autocast).score(*PAIR)
 
 
-def test_hooks_of_users_see_what_translates() -> None:
+def test_hooks_of_users_see_what_translates():
     model = build(ModelConfig(size="tiny"), "ape", 50, 50)
     runner, seen = running.Runner(model, DecodingConfig()), []
     runner.search([[5, 6, 7]])

@@ -1,7 +1,5 @@
 """What layers keep for the backward pass, and gradients of linear ones."""
 
-from __future__ import annotations
-
 import warnings
 from copy import deepcopy
 from functools import partial
@@ -13,13 +11,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift import kernels
-from shapeshift.model import (
-    ModelConfig,
-    Transformer,
-    build,
-    label_smoothed_loss,
-    layers,
-)
+from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss, layers
 from shapeshift.model.attention import Attention
 from shapeshift.model.linear import apply_linear, is_as_built
 from shapeshift.positions import SCHEMES
@@ -56,7 +48,7 @@ def test_functions_of_a_model_have_gradients_by_torch_func():
     ids = torch.randint(4, 50, (2, 7))
     weights = dict(model.named_parameters())
 
-    def total(weights: dict[str, Tensor]) -> Tensor:
+    def total(weights):
         return torch.func.functional_call(model, weights, (ids, ids)).square().sum()
 
     torch.func.grad(total)(weights)
@@ -98,7 +90,7 @@ def test_hooks_run_once_a_step_and_gradients_are_those_of_what_they_changed(seed
 
 @pytest.fixture(params=["pre", "post"])
 def seed_model(request):
-    def make() -> Transformer:
+    def make():
         torch.manual_seed(0)
         shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
         return build(ModelConfig(norm=request.param, **shape), "ape", 9, 9)
@@ -185,7 +177,7 @@ def test_no_rounded_copy_of_a_weight_is_kept_for_the_backward_pass(with_kernels,
         monkeypatch.setattr(kernels, "is_available", lambda _: False)
     layer, x, kept = nn.Linear(32, 64), torch.randn(8, 32), []
 
-    def keep(saved: Tensor) -> Tensor:
+    def keep(saved):
         kept.append((saved.dtype, tuple(saved.shape)))
         return saved
 

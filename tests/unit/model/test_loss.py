@@ -1,9 +1,5 @@
 """What the loss refuses of a training loop of one's own: it would be silently wrong."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -43,19 +39,19 @@ def changed(name: str, row: list[int]) -> dict[str, Tensor]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("packs", [False, True])
-def test_a_batch_that_would_be_read_wrongly(batch, message, packs, monkeypatch) -> None:
+def test_a_batch_that_would_be_read_wrongly(batch, message, packs, monkeypatch):
     monkeypatch.setattr(MODEL, "packs", packs)
     with pytest.raises(ShapeshiftError, match=message):
         label_smoothed_loss(MODEL, **batch, epsilon=0.1)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0, float("nan")])
-def test_a_smoothing_out_of_its_range(epsilon: float) -> None:
+def test_a_smoothing_out_of_its_range(epsilon):
     with pytest.raises(ShapeshiftError, match="epsilon must be at least 0 and below 1"):
         label_smoothed_loss(MODEL, **BATCH, epsilon=epsilon)
 
 
-def test_a_source_that_is_padded_on_the_left_is_not_encoded() -> None:
+def test_a_source_that_is_padded_on_the_left_is_not_encoded():
     for source in ([[0, 0, 8, 3]], [[0, 0]]):
         for read in (MODEL.encode, MODEL.start):
             with pytest.raises(ShapeshiftError, match=r"row of source .* on its right alone"):
@@ -74,9 +70,7 @@ def test_a_source_that_is_padded_on_the_left_is_not_encoded() -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_targets_that_do_not_fit_are_refused(
-    dtype: torch.dtype, change: Callable[..., tuple[Tensor, ...]]
-) -> None:
+def test_targets_that_do_not_fit_are_refused(dtype, change):
     inputs = torch.randn(3, 8, dtype=dtype), torch.randn(5, 8, dtype=dtype), torch.tensor([1, 2, 4])
     expected = linear_cross_entropy(*inputs, 0.1)
     found = linear_cross_entropy(*inputs[:2], inputs[2].int(), 0.1)

@@ -1,9 +1,5 @@
 """Positions with several numbers for each token."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -35,12 +31,12 @@ def heads() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["axial", "rotary"])
-def test_scores_depend_on_the_differences_along_each_axis(name: str) -> None:
+def test_scores_depend_on_the_differences_along_each_axis(name):
     position = get(name, head_dim=E, **({} if name == "axial" else {"sections": [2, 2]}))
     assert position.num_axes == 2
     q, k, v = heads()
 
-    def run(pos: torch.Tensor) -> torch.Tensor:
+    def run(pos):
         turned = position("rotate", q, k, pos, pos)
         return attend(*turned, v, None, position, pos, pos)
 
@@ -52,7 +48,7 @@ def test_scores_depend_on_the_differences_along_each_axis(name: str) -> None:
     assert (run(GRID * 2) - base).abs().max() > 1e-3
 
 
-def test_an_attention_of_torch_takes_positions_with_axes() -> None:
+def test_an_attention_of_torch_takes_positions_with_axes():
     torch.manual_seed(0)
     attention = MultiheadAttention(H * E, H, batch_first=True, position="axial").double()
     x = torch.randn(B, T, H * E, dtype=torch.float64)
@@ -64,7 +60,7 @@ def test_an_attention_of_torch_takes_positions_with_axes() -> None:
         attention(x, x, x)
 
 
-def test_kinds_with_axes_stand_in_a_chain_with_their_like() -> None:
+def test_kinds_with_axes_stand_in_a_chain_with_their_like():
     class Near(Representation):
         """A bias for patches in one row."""
 
@@ -94,10 +90,7 @@ MODEL = Stack("decoder", H * E, H, 2)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: rotate(Axial(head_dim=E), ONE),
-            r"\(1, 12, 2\) or \(2, 12, 2\) here, a number for",
-        ),
+        (lambda: rotate(Axial(head_dim=E), ONE), r"\(1, 12, 2\) or \(2, 12, 2\) here, a number"),
         (lambda: rotate(Axial(head_dim=E), GRID[:, :5]), r"got int64 \(1, 5, 2\)"),
         (lambda: rotate(Axial(head_dim=E), GRID.bool()), r"got bool \(1, 12, 2\)"),
         (lambda: rotate(Rotary(**SECTIONS), GRID), r"\(2, 12, 3\) here.*, got int64 \(1, 12, 2\)"),
@@ -105,10 +98,7 @@ MODEL = Stack("decoder", H * E, H, 2)
         (lambda: rotate(Rotary(head_dim=E), ONE.float()), "pos_q must be integers"),
         (lambda: Axial(head_dim=6), "must be a multiple of 4, got 6"),
         (lambda: Axial(head_dim=8, num_axes=1), "num_axes must be at least 2, got 1"),
-        (
-            lambda: Rotary(head_dim=E, sections=[2, 1]),
-            r"must add up to 4.*got \[2, 1\], which are 3",
-        ),
+        (lambda: Rotary(head_dim=E, sections=[2, 1]), r"must add up to 4.*got \[2, 1\], .* 3"),
         (lambda: Rotary(head_dim=E, sections=[4]), "pairs of each of two or more axes"),
         (lambda: Rotary(head_dim=E, sections="22"), "pairs of each of two or more axes"),
         (lambda: Rotary(head_dim=E, sections=[4, 0]), "each of sections must be at least 1, got 0"),
@@ -124,9 +114,7 @@ MODEL = Stack("decoder", H * E, H, 2)
         (lambda: parse_config({}, ["position=axial"]), "'axial' takes positions with 2 axes here"),
     ],
 )
-def test_positions_with_axes_that_do_not_fit_are_refused(
-    make: Callable[[], object], message: str
-) -> None:
+def test_positions_with_axes_that_do_not_fit_are_refused(make, message):
     with pytest.raises(ShapeshiftError, match=message):
         make()
 

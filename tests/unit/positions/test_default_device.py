@@ -1,12 +1,7 @@
 """Modules on a CPU work under any default device: what a call makes is where its inputs are."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 
 from shapeshift import SHAPE
 from shapeshift.interop.torch_nn import MultiheadAttention
@@ -18,10 +13,10 @@ SCHEMES = ("ape", "rpe", "rope", "t5", "alibi", "randomized", "shape")
 
 
 @pytest.fixture(params=["context", "default"])
-def under(request: pytest.FixtureRequest) -> Callable[[Callable[[], Tensor]], Tensor]:
+def under(request):
     """Call a function under another default device, which it must not use."""
 
-    def run(call: Callable[[], Tensor]) -> Tensor:
+    def run(call):
         if request.param == "context":
             with META:
                 out = call()
@@ -39,7 +34,7 @@ def under(request: pytest.FixtureRequest) -> Callable[[Callable[[], Tensor]], Te
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("name", KINDS)
-def test_a_layer_of_each_kind(name: str, weights: bool, under: Callable[..., Tensor]) -> None:
+def test_a_layer_of_each_kind(name, weights, under):
     torch.manual_seed(0)
     position = get(name, dim=64, num_heads=4, head_dim=16, causal=True)
     layer = MultiheadAttention(64, 4, batch_first=True, position=position).eval()
@@ -48,7 +43,7 @@ def test_a_layer_of_each_kind(name: str, weights: bool, under: Callable[..., Ten
         causal = torch.ones(length, length, dtype=torch.bool).triu(1)
         pos = torch.arange(length)[None] * 2  # with gaps
 
-        def both(x: Tensor = x, causal: Tensor = causal, pos: Tensor = pos) -> Tensor:
+        def both(x=x, causal=causal, pos=pos):
             how = {"attn_mask": causal, "need_weights": weights}
             out = layer(x, x, x, **how)[0] + layer(x, x, x, **how, pos_q=pos)[0]
             return torch.cat((out, torch.autograd.grad(out.square().sum(), x)[0]))
@@ -57,19 +52,19 @@ def test_a_layer_of_each_kind(name: str, weights: bool, under: Callable[..., Ten
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_model_trains_and_decodes(scheme: str, under: Callable[..., Tensor]) -> None:
+def test_a_model_trains_and_decodes(scheme, under):
     torch.manual_seed(0)
     model = build(ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48), scheme, 12, 12)
     source, target = torch.tensor([[5, 6, 3], [5, 3, 0]]), torch.tensor([[2, 7, 8], [2, 7, 0]])
     output = torch.tensor([[7, 8, 3], [7, 3, 0]])
     beams, chosen = torch.tensor([2] * 4), torch.tensor([1, 0, 3, 3])
 
-    def step() -> Tensor:
+    def step():
         torch.manual_seed(1)
         loss = label_smoothed_loss(model.train(), source, target, output, 0.1).smoothed
         return torch.cat([x.flatten() for x in torch.autograd.grad(loss, [*model.parameters()])])
 
-    def decode() -> Tensor:
+    def decode():
         with torch.no_grad():
             state = model.eval().start(source, beam=2)
             state.step(beams)
@@ -80,10 +75,10 @@ def test_a_model_trains_and_decodes(scheme: str, under: Callable[..., Tensor]) -
         torch.testing.assert_close(under(call), call())
 
 
-def test_shape_and_its_offsets(under: Callable[..., Tensor]) -> None:
+def test_shape_and_its_offsets(under):
     shape, x = SHAPE(dim=64), torch.randn(2, 5, 64)
 
-    def run() -> Tensor:
+    def run():
         torch.manual_seed(0)
         return shape(x)
 

@@ -1,7 +1,5 @@
 """Random positions come from torch's generator: what follows for copies, processes, recomputing."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -9,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 import torch
@@ -27,9 +24,7 @@ kinds = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
 
 @kinds
-def test_modules_copies_and_calls_draw_apart_and_the_global_seed_decides(
-    make: Callable[[], Absolute],
-) -> None:
+def test_modules_copies_and_calls_draw_apart_and_the_global_seed_decides(make):
     torch.manual_seed(0)
     first, second = make(), make()
     drawn = [module(8, 5) for module in (first, first, second, copy.deepcopy(first))]
@@ -49,7 +44,7 @@ class Model(nn.Module):
         self.inner, self.out = nn.Linear(DIM, DIM), nn.Linear(DIM, 1)
         self.dropout = nn.Dropout(0.2)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids):
         x = self.sines.embed(self.dropout(self.tokens(ids)), self.position_ids(*ids.shape))
         return self.out(self.dropout(torch.tanh(self.inner(x))))
 
@@ -61,7 +56,7 @@ def recomputed_by_reentry(model: nn.Module, ids: Tensor) -> Tensor:
 
 def compiled(model: nn.Module, ids: Tensor) -> Tensor:
     @torch.compile(backend="aot_eager", fullgraph=True)
-    def run(ids: Tensor) -> Tensor:
+    def run(ids):
         return checkpoint(model, ids, use_reentrant=False)
 
     return run(ids)
@@ -79,8 +74,8 @@ RUNS = {
     [pytest.param(x, id=n, marks=[pytest.mark.long] * (n == "compiled")) for n, x in RUNS.items()],
 )
 @kinds
-def test_gradient_checkpointing_gives_the_same_gradient(make, run) -> None:
-    def gradients(run: Callable[[nn.Module, Tensor], Tensor]) -> list[Tensor]:
+def test_gradient_checkpointing_gives_the_same_gradient(make, run):
+    def gradients(run):
         torch.manual_seed(0)
         model = Model(make())
         batches = [torch.randint(20, (count, 6)) for count in (16, 16, 3)]
@@ -134,7 +129,7 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.long
-def test_processes_with_the_same_seed_draw_apart(tmp_path: Path) -> None:
+def test_processes_with_the_same_seed_draw_apart(tmp_path):
     command = [sys.executable, "-c", PROCESS]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     options = {"env": environment, "stdout": subprocess.PIPE, "text": True}

@@ -1,7 +1,5 @@
 """FSDP shards the weights of a kind that layers share, and gathers them for each hook."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -46,7 +44,7 @@ for scheme in ("t5", "rpe"):
 
 
 @pytest.mark.long
-def test_sharded_kinds_train_as_whole_ones(tmp_path) -> None:
+def test_sharded_kinds_train_as_whole_ones(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path / "store")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,7 +1,5 @@
 """Graph beyond its equations: how edges reach it, and what it refuses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -49,7 +47,7 @@ def run(position: Graph, batch: int = 3, keys: int = N) -> None:
     position.query_bias(torch.randn(batch, H, N, E), pos_q, pos_k)
 
 
-def test_padding_and_neighbours_in_the_batch_change_nothing() -> None:
+def test_padding_and_neighbours_in_the_batch_change_nothing():
     model, x = encoder(), nodes()
     with use_edges(model, LABELS):
         together = model(x, src_key_padding_mask=PADDING)
@@ -63,7 +61,7 @@ def given(model: nn.Module) -> list[Tensor | None]:
     return [module.labels for module in model.modules() if isinstance(module, Graph)]
 
 
-def test_blocks_nest_and_what_was_there_comes_back() -> None:
+def test_blocks_nest_and_what_was_there_comes_back():
     model = encoder()
     with use_edges(model, LABELS):
         with use_edges(model.layers[1], NONE):
@@ -75,10 +73,10 @@ def test_blocks_nest_and_what_was_there_comes_back() -> None:
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_layers_that_run_again_see_the_same_edges_or_say_so(use_reentrant: bool) -> None:
+def test_layers_that_run_again_see_the_same_edges_or_say_so(use_reentrant):
     again, plain = encoder(), encoder()
 
-    def loss_of(model: nn.TransformerEncoder) -> Tensor:
+    def loss_of(model):
         x = nodes().requires_grad_()
         for layer in model.layers:
             x = checkpoint(layer, x, use_reentrant=use_reentrant) if model is again else layer(x)
@@ -95,7 +93,7 @@ def test_layers_that_run_again_see_the_same_edges_or_say_so(use_reentrant: bool)
         loss.backward()
 
 
-def test_a_label_that_is_not_in_the_table_is_an_error() -> None:
+def test_a_label_that_is_not_in_the_table_is_an_error():
     for labels in (LABELS, LABELS - 2):
         position = graph(2)
         with use_edges(position, labels), pytest.raises(RuntimeError, match="out of bounds"):
@@ -119,6 +117,6 @@ def with_labels(labels: Tensor, **sizes: int) -> None:
         (lambda: with_labels(LABELS, keys=7), "5 queries and 7 keys, all the nodes"),
     ],
 )
-def test_what_is_refused(make, message: str) -> None:
+def test_what_is_refused(make, message):
     with pytest.raises(ShapeshiftError, match=message):
         make()

@@ -56,13 +56,13 @@ def kind(name: type[Representation], **options: object) -> Representation:
         (TUPE, {}, {"vectors.weight": (1024, 8), "query": (8, 8), "key": (8, 8)}),
     ],
 )
-def test_what_is_learned_and_saved(name: type, options: dict, shapes: dict) -> None:
+def test_what_is_learned_and_saved(name, options, shapes):
     saved = kind(name, **options).state_dict()
     assert {key: tuple(value.shape) for key, value in saved.items()} == shapes
 
 
 @pytest.mark.parametrize("assign", [True, False])
-def test_a_table_that_keys_and_values_share_stays_one(assign: bool) -> None:
+def test_a_table_that_keys_and_values_share_stays_one(assign):
     saved = kind(Shaw, share_tables=True)
     with torch.device("meta"):
         model = nn.Sequential(kind(Shaw, share_tables=True))
@@ -75,7 +75,7 @@ def test_a_table_that_keys_and_values_share_stays_one(assign: bool) -> None:
     assert pickle.loads(pickle.dumps(model))[0].values.shape == table.shape
 
 
-def test_initial_values() -> None:
+def test_initial_values():
     torch.manual_seed(0)
     limit = (6 / (201 + 64)) ** 0.5  # Xavier's
     for table in Shaw(num_heads=1, head_dim=64, max_distance=100).parameters():
@@ -92,7 +92,7 @@ def test_initial_values() -> None:
         assert got.item() == pytest.approx(expected, rel=0.05)
 
 
-def test_learned_gives_the_row_of_each_position_and_names_its_limit() -> None:
+def test_learned_gives_the_row_of_each_position_and_names_its_limit():
     learned, pos = Learned(dim=4, num_positions=6), torch.tensor([[5, 0, 2]])
     assert torch.equal(learned.embed(torch.zeros(1, 3, 4), pos)[0], learned.weight[[5, 0, 2]])
     with pytest.raises(ShapeshiftError, match=r"positions -2 to 2, .*; count from"):
@@ -107,7 +107,7 @@ def test_learned_gives_the_row_of_each_position_and_names_its_limit() -> None:
 
 
 @pytest.mark.parametrize("add_to", ["q", "k", "v", "qkv"])
-def test_an_encoding_is_added_to_the_named_projections_alone(add_to: str) -> None:
+def test_an_encoding_is_added_to_the_named_projections_alone(add_to):
     encoding = Sinusoidal(dim=4, add_to=add_to)
     x, pos_q, pos_k = torch.randn(1, 3, 4), torch.arange(3)[None], torch.arange(10, 13)[None]
     for name, got in zip("qkv", encoding.inputs(x, x, x, pos_q, pos_k), strict=True):
@@ -135,7 +135,7 @@ COMPUTED: dict[str, Callable[[], Tensor]] = {
 
 
 @pytest.mark.parametrize("compute", COMPUTED.values(), ids=COMPUTED)
-def test_a_device_without_float64_computes_in_float32(compute, monkeypatch) -> None:
+def test_a_device_without_float64_computes_in_float32(compute, monkeypatch):
     expected = compute()
     monkeypatch.setattr(checks, "WITHOUT_FLOAT64", ("mps", "cpu"))
     with Watch(refuse_float64):
@@ -158,7 +158,7 @@ PROBS = torch.ones(2, H, 3, 3)
         lambda pos: kind(Shaw).value_bias(PROBS, POS[:, :3], pos),
     ],
 )
-def test_positions_do_not_broadcast_over_tokens(call) -> None:
+def test_positions_do_not_broadcast_over_tokens(call):
     call(POS[:, :3])
     for pos in (POS[:, :1], POS[:, :1].expand(2, -1), POS[:, :3].expand(3, -1)):
         with pytest.raises(ShapeshiftError, match=r"must be integers \(1, 3\) or \(2, 3\) here"):
@@ -173,7 +173,7 @@ def test_positions_do_not_broadcast_over_tokens(call) -> None:
         (torch.ones(1, 3, 8, dtype=torch.int64), r"got int64 \(1, 3, 8\)"),
     ],
 )
-def test_vectors_are_added_to_floating_point_of_their_width(x: Tensor, message: str) -> None:
+def test_vectors_are_added_to_floating_point_of_their_width(x, message):
     for call in (
         Sinusoidal(dim=8).embed,
         lambda x, pos: Sinusoidal(dim=8).inputs(x, x, x, pos, pos),
@@ -195,7 +195,7 @@ class ShortOutput(Representation):
 
 
 @pytest.mark.parametrize("position", [Short(), ShortOutput(), Chain(Short(), kind(ALiBi))])
-def test_what_is_added_has_a_dimension_for_the_heads(position: Representation) -> None:
+def test_what_is_added_has_a_dimension_for_the_heads(position):
     q, pos = torch.randn(2, H, 3, E), torch.arange(3)[None].expand(2, -1)
     with pytest.raises(ShapeshiftError, match=r"four dimensions.*, got \(2, 3, [34]\)"):
         attend(q, q, q, None, position, pos, pos)
@@ -209,7 +209,7 @@ class Own(Representation):
         self.options = dim, scale, x, more
 
 
-def test_annotations_of_a_kind_of_ones_own() -> None:
+def test_annotations_of_a_kind_of_ones_own():
     assert Own(8, "any", x=3, more=4).options == (8, "any", 3, {"more": 4})
     with pytest.raises(ShapeshiftError, match=r"Own.dim: expected at least 1, got 0"):
         Own(0)
@@ -238,7 +238,7 @@ def test_annotations_of_a_kind_of_ones_own() -> None:
         (TUPE, {"dim": 10, "num_heads": 4}, "dim must be a multiple of num_heads, got 10 and 4"),
     ],
 )
-def test_settings_that_have_no_meaning(name: type, options: dict, message: str) -> None:
+def test_settings_that_have_no_meaning(name, options, message):
     with pytest.raises(ShapeshiftError, match=message):
         kind(name, **options)
 
@@ -253,12 +253,12 @@ def test_settings_that_have_no_meaning(name: type, options: dict, message: str) 
         (lambda: Chain(kind(ALiBi), Chain(kind(T5, num_heads=4))), "num_heads=4, but here it is 2"),
     ],
 )
-def test_a_chain_refuses_a_part_that_changes_what_another_needs(make, message: str) -> None:
+def test_a_chain_refuses_a_part_that_changes_what_another_needs(make, message):
     with pytest.raises(ShapeshiftError, match=message):
         make()
 
 
-def test_integer_heads_do_not_rotate() -> None:
+def test_integer_heads_do_not_rotate():
     heads, pos = torch.ones(1, H, 3, E, dtype=torch.int64), torch.arange(3)[None]
     with pytest.raises(ShapeshiftError, match=r"q must have a floating-point dtype, got int64"):
         Rotary(head_dim=E).rotate(heads, heads, pos, pos)

@@ -1,7 +1,5 @@
 """What replaces a hook of a kind, or acts on its weights, is obeyed by the faster ways too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -70,7 +68,7 @@ def faster_rotation(
 
 
 class Vectors(Shaw):
-    def distance_vectors(self) -> tuple[Table | None, Table | None]:
+    def distance_vectors(self):
         keys, values = super().distance_vectors()
         assert keys is not None
         return keys._replace(low=keys.low + 3), values
@@ -83,12 +81,12 @@ class Limits(T5):
 
 
 class Values(T5):
-    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+    def distance_bias(self, distances, dtype):
         return distances.expand(H, *distances.shape).to(dtype)
 
 
 class Slopes(ALiBi):
-    def slopes(self, device: torch.device | None = None) -> Tensor:
+    def slopes(self, device=None):
         return super().slopes(device) * 0 + 3.0
 
 
@@ -135,7 +133,7 @@ MADE: dict[str, Callable[[], Representation]] = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_hook_that_was_replaced_is_obeyed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_was_replaced_is_obeyed(name, monkeypatch):
     """With the layer of torch.nn and that of the model: `need_weights` takes the hooks alone."""
     monkeypatch.setattr(Late, "bias", louder_bias)
     monkeypatch.setattr(LateShaw, "query_bias", no_query_bias)
@@ -158,11 +156,11 @@ def test_a_hook_that_was_replaced_is_obeyed(name: str, monkeypatch: pytest.Monke
     torch.testing.assert_close(layer(x, x, POS, POS, None), expected)
 
 
-def test_what_replaces_nothing_keeps_the_faster_way(ran: list[str]) -> None:
+def test_what_replaces_nothing_keeps_the_faster_way(ran):
     """Else a kind of one's own would be slow for a method of another name."""
 
     class Named(Shaw):
-        def extra_repr(self) -> str:
+        def extra_repr(self):
             return "named"
 
     heads = torch.randn(3, 2, H, T, E)
@@ -182,7 +180,7 @@ def test_what_replaces_nothing_keeps_the_faster_way(ran: list[str]) -> None:
     assert not on_object(Shaw(**SIZES), "distance_vectors", no_vectors).acts("query_bias")
 
 
-def test_a_hook_of_an_object_is_given_all_queries_at_once() -> None:
+def test_a_hook_of_an_object_is_given_all_queries_at_once():
     """It may not be called for a part of them, as the kinds may whose hooks are derived."""
     position, chain = ALiBi(num_heads=H), Chain(part := ALiBi(num_heads=H))
     assert [example(each).opaque for each in (position, chain)] == [[], []]
@@ -192,7 +190,7 @@ def test_a_hook_of_an_object_is_given_all_queries_at_once() -> None:
 
 
 class Double(nn.Module):
-    def forward(self, weight: Tensor) -> Tensor:
+    def forward(self, weight):
         return 2 * weight
 
 
@@ -207,7 +205,7 @@ WEIGHTS: list[tuple[Callable[[], Representation], str]] = [
 
 
 @pytest.mark.parametrize(("make", "weight"), WEIGHTS)
-def test_a_parametrized_weight_counts(make: Callable[[], Representation], weight: str) -> None:
+def test_a_parametrized_weight_counts(make, weight):
     torch.manual_seed(0)
     position, heads = make(), torch.randn(3, 2, H, T, E)
     parametrize.register_parametrization(position, weight, Double())
@@ -240,7 +238,7 @@ def pruned(position: Representation, module: nn.Module, weight: str) -> float:
     return float((after - before).abs().max())
 
 
-def test_pruned_weights_are_computed_anew_in_each_step() -> None:
+def test_pruned_weights_are_computed_anew_in_each_step():
     torch.manual_seed(0)
     for make, weight in WEIGHTS:
         position = make()
@@ -253,7 +251,7 @@ def test_pruned_weights_are_computed_anew_in_each_step() -> None:
     assert pruned(chain, chain.parts[0], "weight") == 0
 
 
-def test_hooks_of_a_module_run_around_each_hook_of_the_kind() -> None:
+def test_hooks_of_a_module_run_around_each_hook_of_the_kind():
     calls: list[str] = []
     position = Chain(Learned(dim=D), TUPE(dim=D, num_heads=H), Shaw(**SIZES))
     for part in (position, *position.parts):
@@ -264,7 +262,7 @@ def test_hooks_of_a_module_run_around_each_hook_of_the_kind() -> None:
         assert calls.count(hook) == 4, hook
 
 
-def test_a_graph_can_be_parametrized() -> None:
+def test_a_graph_can_be_parametrized():
     graph, heads = Graph(**SIZES, num_labels=3), torch.randn(3, 2, H, T, E)
     for weight in ("keys", "values"):
         parametrize.register_parametrization(graph, weight, Double())
@@ -275,7 +273,7 @@ def test_a_graph_can_be_parametrized() -> None:
     assert None not in grads.values()
 
 
-def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_serves_what_nobody_has_changed(monkeypatch):
     if not kernels.is_available(torch.float32):
         pytest.skip("no compiled kernels")
     calls, call = [], library.call
@@ -290,18 +288,17 @@ def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "position",
-    [Shaw(num_heads=2, head_dim=8), T5(dim=16, num_heads=2), Rotary(head_dim=8)],
+    "position", [Shaw(num_heads=2, head_dim=8), T5(dim=16, num_heads=2), Rotary(head_dim=8)]
 )
-def test_compiled_code_sees_what_a_kind_overrides(position) -> None:
+def test_compiled_code_sees_what_a_kind_overrides(position):
     """What torch.compile traces takes the same ways as what it does not."""
 
-    def found() -> tuple[bool, ...]:
+    def found():
         return tuple(
             ask(hook) for ask in (position.acts, position.derives) for hook in AT_ATTENTION
         )
 
-    def traced(x: torch.Tensor) -> tuple[torch.Tensor, tuple[bool, ...]]:
+    def traced(x):
         return x + 1, found()
 
     torch._dynamo.reset()

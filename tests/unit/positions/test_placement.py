@@ -1,9 +1,5 @@
 """From names and schemes to modules in the layers of a stack."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -44,14 +40,14 @@ def is_none(module: Representation) -> bool:
     return type(module) is Representation
 
 
-def test_a_part_stands_at_its_kinds_first_place_by_default() -> None:
+def test_a_part_stands_at_its_kinds_first_place_by_default():
     placed = place(scheme(Part("sinusoidal"), Part("shaw")), ENCODER)
     assert isinstance(placed.embedding, Sinusoidal)
     assert all(isinstance(layer, Shaw) for layer in placed.self_attention)
     assert all(is_none(layer) for layer in placed.cross_attention)
 
 
-def test_layers_have_their_own_tables_unless_they_share() -> None:
+def test_layers_have_their_own_tables_unless_they_share():
     own = place(scheme(Part("shaw")), ENCODER).self_attention
     assert len({id(layer.keys) for layer in own}) == 3
     assert not torch.equal(own[0].keys, own[1].keys)
@@ -59,7 +55,7 @@ def test_layers_have_their_own_tables_unless_they_share() -> None:
     assert shared[0] is shared[1] is shared[2]
 
 
-def test_first_layers_and_single_stacks() -> None:
+def test_first_layers_and_single_stacks():
     parts = scheme(Part("shaw", layers=2, stacks="decoder"))
     assert [is_none(m) for m in place(parts, DECODER).self_attention] == [False, False, True]
     assert all(is_none(m) for m in place(parts, ENCODER).self_attention)
@@ -74,7 +70,7 @@ def test_first_layers_and_single_stacks() -> None:
         ({"except": {"every": np.int64(2)}}, {"except": {"every": 2}}),
     ],
 )  # fmt: skip
-def test_layers_are_integers_of_any_type(layers: Any, stored: Any) -> None:
+def test_layers_are_integers_of_any_type(layers, stored):
     part = Part("shaw", layers=layers)
     assert repr(part.layers) == repr(stored)
     assert len(place(scheme(part), ENCODER).self_attention) == 3
@@ -96,7 +92,7 @@ EVERY_SECOND = {"every": 2, "offset": 1}
         ({"except": 1}, [1, 2, 3, 4], "all layers except first 1 layer"),
     ],
 )
-def test_patterns_of_layers(layers, chosen: list[int], words: str) -> None:
+def test_patterns_of_layers(layers, chosen, words):
     part = Part("t5", layers=layers)
     assert f"({words})" in str(part)
     for name in ("encoder", "decoder"):
@@ -105,7 +101,7 @@ def test_patterns_of_layers(layers, chosen: list[int], words: str) -> None:
         assert len({id(placed[n]) for n in chosen}) == 1, "T5 shares its layers"
 
 
-def test_layers_of_cross_attention_are_the_decoders() -> None:
+def test_layers_of_cross_attention_are_the_decoders():
     model = ModelConfig(size="tiny", encoder_layers=1, decoder_layers=3)
     built = build(model, scheme(Part("rotary", "cross", layers=[2])), 9, 9)
     acts = [layer.cross_attention.position.acts("rotate") for layer in built.decoder]
@@ -123,7 +119,7 @@ def test_layers_of_cross_attention_are_the_decoders() -> None:
         ({"except": 9}, "selects none of the 3 layers"),
     ],
 )
-def test_patterns_that_select_too_much_or_nothing(layers, message: str) -> None:
+def test_patterns_that_select_too_much_or_nothing(layers, message):
     with pytest.raises(ShapeshiftError, match=message):
         place(scheme(Part("rotary", layers=layers)), ENCODER)
 
@@ -134,17 +130,14 @@ def test_patterns_that_select_too_much_or_nothing(layers, message: str) -> None:
         (scheme(Part("shaw", "sefl")), r"unknown place 'sefl'; did you mean 'self'\?"),
         (scheme(Part("shaw", "cross")), "'shaw' has no meaning at 'cross'; use it at self"),
         (scheme(Part("sinusoidal", "cross", stacks="encoder")), "no cross-attention"),
-        (
-            scheme(Part("sinusoidal", layers=2)),
-            "layers has no meaning for sinusoidal at emb.*; leave",
-        ),
+        (scheme(Part("sinusoidal", layers=2)), "layers has no meaning for sinusoidal .*; leave"),
         (scheme(Part("learned", options={"add_to": "v"})), "add_to has no meaning"),
         (scheme(Part("shaw", options={"distance": 2})), r"did you mean 'max_distance'\?"),
         (Scheme(PositionIds("shift")), r"unknown position ids 'shift'; did you mean 'shifted'\?"),
         (Scheme(PositionIds("shifted", {"max_ofset": 2})), r"did you mean 'max_offset'\?"),
     ],
 )
-def test_cells_that_do_not_exist(wrong: Scheme, message: str) -> None:
+def test_cells_that_do_not_exist(wrong, message):
     with pytest.raises(ShapeshiftError, match=message):
         check(wrong)
 
@@ -159,12 +152,12 @@ def test_cells_that_do_not_exist(wrong: Scheme, message: str) -> None:
         Part("shaw", layers=[2], share_layers=True),
     ],
 )
-def test_sharing_what_cannot_be_shared_is_refused(part: Part) -> None:
+def test_sharing_what_cannot_be_shared_is_refused(part):
     with pytest.raises(ShapeshiftError, match=r"share_layers has no meaning .*; leave it out"):
         place(scheme(part), ENCODER)
 
 
-def test_parts_that_share_layers_by_default_and_parts_that_do_not_stand_side_by_side() -> None:
+def test_parts_that_share_layers_by_default_and_parts_that_do_not_stand_side_by_side():
     parts = Scheme(parts=(Part("t5", layers=2), Part("skew")))
     first, second, third = place(parts, ENCODER).self_attention
     assert place(parts, DECODER).self_attention[0].parts[0] is not first.parts[0]
@@ -174,7 +167,7 @@ def test_parts_that_share_layers_by_default_and_parts_that_do_not_stand_side_by_
     assert isinstance(third, Skew)
 
 
-def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_scheme_is_rotary_there() -> None:
+def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_scheme_is_rotary_there():
     message = r"position: 'xpos' .*encoder.*\(stacks: decoder\), or another kind.*'rotary'"
     for stacks in ("both", "encoder"):
         with pytest.raises(ShapeshiftError, match=message):
@@ -183,7 +176,7 @@ def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_scheme_is_rotary_
     assert isinstance(place(SCHEMES["xpos"], DECODER).self_attention[0], XPos)
 
 
-def test_a_scheme_brings_its_options_and_others_replace_them() -> None:
+def test_a_scheme_brings_its_options_and_others_replace_them():
     rope = get("rope", head_dim=8, base=500.0)
     assert isinstance(rope, Rotary)
     assert rope.base == 500.0
@@ -195,7 +188,7 @@ def test_a_scheme_brings_its_options_and_others_replace_them() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
+def test_every_kind_fits_an_attention_by_its_name(name):
     built = get(name, dim=16, num_heads=2, head_dim=8)
     assert type(get(name, dim=16, num_heads=2, head_dim=8, causal=True)) is type(built)
     assert type(built) is KINDS[name].build
@@ -206,7 +199,7 @@ def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
         assert attention(*[torch.randn(1, 5, 16)] * 3)[0].shape == (1, 5, 16)
 
 
-def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused() -> None:
+def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused():
     short = Part("learned", "self", options={"num_positions": 9})
     for ids in (PositionIds("shifted", {"max_offset": 9}), PositionIds("randomized")):
         with pytest.raises(ShapeshiftError, match="Learned takes positions up to 8; use a smaller"):
@@ -251,6 +244,6 @@ def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused() -> None
         (lambda: build(ModelConfig(size="tiny"), "rpe", 9, "9"), "target_size must be a whole nu"),
     ],
 )  # fmt: skip
-def test_names_that_are_refused(make, message: str) -> None:
+def test_names_that_are_refused(make, message):
     with pytest.raises(ShapeshiftError, match=message):
         make()

@@ -1,12 +1,8 @@
 """PoPE's heads, which are wider than its values."""
 
-from __future__ import annotations
-
-import math
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend, explain
@@ -26,18 +22,6 @@ def pope() -> PoPE:
     return position
 
 
-def probabilities(q: Tensor, k: Tensor, position: PoPE, scaling: float) -> Tensor:
-    """By the equation, one pair at a time; `q, k (H, T, E)`."""
-    out = torch.zeros(H, T, T, dtype=torch.float64)
-    delta = position.phase.detach().clamp(-2 * math.pi, 0)[:, 0]
-    theta = torch.tensor([10_000 ** (-c / E) for c in range(E)], dtype=torch.float64)
-    for i in range(T):
-        for j in range(T):
-            sizes = nn.functional.softplus(q[:, i]) * nn.functional.softplus(k[:, j])
-            out[:, i, j] = (sizes * torch.cos((j - i) * theta + delta)).sum(-1) * scaling
-    return out.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
-
-
 class Placed(nn.Module):
     """As an attention of a changed Hugging Face model."""
 
@@ -47,16 +31,19 @@ class Placed(nn.Module):
 
 
 @pytest.mark.parametrize("softcap", [None, 1e9])
-def test_a_models_own_scale_stays(softcap: float | None) -> None:
+def test_a_models_own_scale_stays(softcap):
     position = pope()
     q, k, v = torch.randn(3, 1, H, T, E, dtype=torch.float64)
     options = {"scaling": 0.3, "position_ids": POS, "softcap": softcap}
     found, _ = attention(Placed(position), q, k, v, None, **options)
-    expected = probabilities(q[0], k[0], position, 0.3) @ v[0]
-    torch.testing.assert_close(found[0].transpose(0, 1), expected, rtol=0, atol=1e-7)
+    turned_q, turned_k = position.rotate(q, k, POS, POS)  # by sqrt(2), for attention
+    scores = turned_q @ turned_k.mT * (0.3 / 2**0.5)
+    later = torch.ones(T, T, dtype=torch.bool).triu(1)
+    expected = scores.masked_fill(later, -torch.inf).softmax(-1) @ v
+    torch.testing.assert_close(found.transpose(1, 2), expected, rtol=0, atol=1e-7)
 
 
-def test_no_kernel_for_equal_widths_serves(ran: list[str]) -> None:
+def test_no_kernel_for_equal_widths_serves(ran):
     position = pope()
     layer = Attention(H * E, H, 0.0, position).double()
     theirs = MultiheadAttention(H * E, H, batch_first=True, position=position).double()
@@ -76,7 +63,7 @@ def test_no_kernel_for_equal_widths_serves(ran: list[str]) -> None:
         assert explain(position, device="cuda", decode=decode).backend == "sdpa"
 
 
-def test_rotate_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotate_is_called_once(monkeypatch):
     position, calls = pope(), []
     position.register_forward_hook(lambda module, args, out: calls.append(args[0]))
     layer = Attention(H * E, H, 0.0, position).double()
@@ -85,7 +72,7 @@ def test_rotate_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls.count("rotate") == 1
 
 
-def test_other_kinds_have_keys_as_wide_as_values() -> None:
+def test_other_kinds_have_keys_as_wide_as_values():
     q, k, v = torch.randn(1, H, T, 2 * E), torch.randn(1, H, T, 2 * E), torch.randn(1, H, T, E)
     with pytest.raises(ShapeshiftError, match=r"keys and values \(B, H, K, E\)"):
         attend(q, k, v, None, Rotary(head_dim=E), POS, POS)

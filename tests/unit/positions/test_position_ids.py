@@ -1,7 +1,5 @@
 """Position numbers: counted, shifted (SHAPE), randomized or given by tokens; the drop-in module."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 
@@ -27,13 +25,13 @@ from shapeshift.positions import (
 )
 
 
-def test_absolute_positions_are_shared_and_can_start_later() -> None:
+def test_absolute_positions_are_shared_and_can_start_later():
     assert Absolute()(5, 3).tolist() == [[0, 1, 2]]
     assert Absolute()(5, 3, start=7).tolist() == [[7, 8, 9]]
     assert Absolute()(5, 3).dtype == torch.int64
 
 
-def test_an_explicit_offset_shifts_all_or_each() -> None:
+def test_an_explicit_offset_shifts_all_or_each():
     for position_ids in (Absolute(), Shifted(max_offset=500), Shifted(max_offset=500).eval()):
         assert position_ids(2, 3, offset=10).tolist() == [[10, 11, 12]]
         assert position_ids(2, 3, offset=0).tolist() == [[0, 1, 2]]
@@ -51,9 +49,7 @@ def test_an_explicit_offset_shifts_all_or_each() -> None:
         ({"max_offset": 3, "authors": True}, {0, 1, 2}, 3),
     ],
 )
-def test_draws_reach_both_ends_and_nothing_else(
-    options: dict, expected: set[int], at_inference: int
-) -> None:
+def test_draws_reach_both_ends_and_nothing_else(options, expected, at_inference):
     torch.manual_seed(3)
     position_ids = Shifted(**options)
     pos = position_ids(500, 3)
@@ -66,7 +62,7 @@ MODULES = [Absolute(), Shifted(max_offset=9), Randomized(max_position=9, max_len
 
 
 @pytest.mark.parametrize("position_ids", MODULES, ids=repr)
-def test_an_offset_or_size_that_fits_no_batch_is_refused(position_ids: Absolute) -> None:
+def test_an_offset_or_size_that_fits_no_batch_is_refused(position_ids):
     refused = {
         "offset must be at least 0, got -3": {"offset": -3},
         "offset must be a whole number, got True": {"offset": True},
@@ -81,7 +77,7 @@ def test_an_offset_or_size_that_fits_no_batch_is_refused(position_ids: Absolute)
             position_ids(2, 3, **options)
 
 
-def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> None:
+def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values():
     meta = torch.device("meta")
     offset = torch.zeros(2, dtype=torch.int64, device=meta)
     assert Shifted(max_offset=9)(2, 3, offset=offset, device=meta).shape == (2, 3)
@@ -89,7 +85,7 @@ def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> Non
         Shifted(max_offset=9)(5, 3, offset=offset, device=meta)
 
 
-def test_randomized_draws_distinct_numbers_in_order_for_each_sequence() -> None:
+def test_randomized_draws_distinct_numbers_in_order_for_each_sequence():
     pos = Randomized(max_position=50, max_length=50)(200, 20)
     assert (pos.shape, pos.dtype) == ((200, 20), torch.int64)
     assert (pos.diff(dim=1) > 0).all()
@@ -98,7 +94,7 @@ def test_randomized_draws_distinct_numbers_in_order_for_each_sequence() -> None:
     assert Randomized(max_position=4, max_length=1)(2, 4).tolist() == [[0, 1, 2, 3]] * 2
 
 
-def test_every_subset_is_as_likely() -> None:
+def test_every_subset_is_as_likely():
     torch.manual_seed(1)
     rows = Randomized(max_position=5, max_length=5)(10_000, 2).tolist()
     counts = Counter(map(tuple, rows))
@@ -107,7 +103,7 @@ def test_every_subset_is_as_likely() -> None:
     assert chi_square < 21.67  # 99th percentile with 9 degrees of freedom
 
 
-def test_inference_does_not_depend_on_length_start_or_calls() -> None:
+def test_inference_does_not_depend_on_length_start_or_calls():
     position_ids = Randomized(max_position=2048, max_length=64).eval()
     whole = position_ids(5, 64)
     assert whole.shape == (1, 64)
@@ -117,7 +113,7 @@ def test_inference_does_not_depend_on_length_start_or_calls() -> None:
     assert torch.equal(torch.cat([position_ids(2, 1, start=t) for t in range(64)], dim=1), whole)
 
 
-def test_an_explicit_offset_shifts_the_numbers_of_inference() -> None:
+def test_an_explicit_offset_shifts_the_numbers_of_inference():
     position_ids = Randomized(max_position=10, max_length=5)
     for module in (position_ids, copy.deepcopy(position_ids).eval()):
         assert module(2, 3, offset=0).tolist() == [[0, 2, 4]]
@@ -125,7 +121,7 @@ def test_an_explicit_offset_shifts_the_numbers_of_inference() -> None:
         assert each.tolist() == [[32, 34], [2, 4]]
 
 
-def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
+def test_too_long_a_sequence_is_refused_with_the_setting_to_change():
     position_ids = Randomized(max_position=10, max_length=4)
     with pytest.raises(ShapeshiftError, match=r"max_position=10 .*11 tokens.*larger max_position"):
         position_ids(1, 11)
@@ -143,7 +139,7 @@ def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
         (SHAPE, {"dim": 8, "max_offset": 2.5}, "max_offset: expected a whole number, got 2.5"),
     ],
 )
-def test_numbers_that_do_not_suffice_are_refused(build: type, options: dict, message: str) -> None:
+def test_numbers_that_do_not_suffice_are_refused(build, options, message):
     with pytest.raises(ShapeshiftError, match=message):
         build(**options)
 
@@ -153,7 +149,7 @@ def sines(x: Tensor, first: int = 0) -> Tensor:
     return x + Sinusoidal(dim=x.shape[2]).encode(pos, x)
 
 
-def test_ids_begin_again_after_each_separator() -> None:
+def test_ids_begin_again_after_each_separator():
     tokens = torch.tensor([[5, 5, 9, 5, 9, 9, 5, 5], [9, 5, 5, 5, 5, 5, 5, 9]])
     pos = Packed(separator=9)(2, 8, tokens=tokens)
     assert pos.tolist() == [[0, 1, 2, 0, 1, 0, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]]
@@ -174,7 +170,7 @@ PLACES = [
 ]
 
 
-def test_abacus_is_that_of_the_authors() -> None:
+def test_abacus_is_that_of_the_authors():
     tokens, places = torch.tensor(TOKENS), torch.tensor(PLACES)
     abacus = Abacus(digits=range(5, 15), max_offset=3)
     assert torch.equal(abacus.eval()(3, 11, tokens=tokens), places)
@@ -201,7 +197,7 @@ def addition(tokens: Tensor) -> Tensor:
     return torch.where(in_answer, length + 1 - places, places + 1)
 
 
-def test_position_coupling_is_that_of_the_paper() -> None:
+def test_position_coupling_is_that_of_the_paper():
     """Cho et al. 2024, figure 1, with the ids from 1."""
     tokens = torch.tensor([[6, 5, 3, PLUS, 0, 4, 9, EQUALS, 2, 0, 7, 0]])
     coupled = Coupled(function=addition, max_offset=5)
@@ -248,12 +244,12 @@ def test_position_coupling_is_that_of_the_paper() -> None:
         ),
     ],
 )
-def test_ids_of_tokens_that_do_not_exist_are_refused(make, message: str) -> None:
+def test_ids_of_tokens_that_do_not_exist_are_refused(make, message):
     with pytest.raises(ShapeshiftError, match=message):
         make()
 
 
-def test_the_drop_in_module_adds_sines_and_moves_them_by_offset_and_start() -> None:
+def test_the_drop_in_module_adds_sines_and_moves_them_by_offset_and_start():
     module, x = SHAPE(dim=8).eval(), torch.randn(2, 5, 8)
     assert torch.equal(module(x), sines(x))
     assert torch.equal(module(x, offset=300), sines(x, 300))
@@ -263,7 +259,7 @@ def test_the_drop_in_module_adds_sines_and_moves_them_by_offset_and_start() -> N
     assert torch.equal(SHAPE(dim=8)(x, offset=12), sines(x, 12))  # given offsets win while training
 
 
-def test_the_drop_in_module_shifts_each_sequence_within_the_range() -> None:
+def test_the_drop_in_module_shifts_each_sequence_within_the_range():
     x = torch.zeros(200, 4, 8)
     choices = torch.stack([sines(x[0:1], k)[0] for k in range(4)])  # (4, T, D)
     matches = (SHAPE(dim=8, max_offset=3)(x)[:, None] == choices).flatten(2).all(-1)  # (200, 4)
@@ -275,6 +271,6 @@ def test_the_drop_in_module_shifts_each_sequence_within_the_range() -> None:
     ("x", "got"),
     [(torch.ones(2, 5).long(), r"int64 \(2, 5\)"), (torch.ones(2, 5, 1), r"float32 \(2, 5, 1\)")],
 )
-def test_what_is_no_embedding_is_refused(x: Tensor, got: str) -> None:
+def test_what_is_no_embedding_is_refused(x, got):
     with pytest.raises(ShapeshiftError, match=rf"floating point of shape \(B, T, 8\), got {got}"):
         SHAPE(dim=8)(x)

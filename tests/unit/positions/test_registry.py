@@ -1,7 +1,5 @@
 """What is written in shapeshift.positions is registered, so that the contract tests run over it."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator
@@ -42,5 +40,5 @@ def written(base: type[nn.Module]) -> Iterator[type[nn.Module]]:
     [(Representation, KINDS | KINDS_WITH_AXES), (Absolute, POSITION_IDS)],
     ids=["kinds", "position ids"],
 )
-def test_every_kind_and_way_of_numbering_is_registered(base: type, registry: dict) -> None:
+def test_every_kind_and_way_of_numbering_is_registered(base, registry):
     assert set(written(base)) <= {entry.build for entry in registry.values()}

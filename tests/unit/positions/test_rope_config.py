@@ -1,7 +1,5 @@
 """Configurations of rotary positions: what is read, what is refused, and one θ for a sequence."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 
@@ -39,10 +37,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         ({"model_type": "internlm2"}, "'internlm2' is not known here; give pairs='halves'"),
         ({"model_type": "phi"}, "a phi needs partial_rotary_factor or"),
         ({"model_type": "gpt_neox", "rotary_pct": 0.5}, "needs .* rotary_emb_base: without"),
-        (
-            {"model_type": "gemma3_text", "head_dim": 8},
-            "needs rope_parameters or rope_local_base_freq",
-        ),
+        ({"model_type": "gemma3_text", "head_dim": 8}, "rope_parameters or rope_local_base_freq"),
         ({"model_type": "gptj", "rotary_dim": 8, "rotary_pct": 0.4}, "factor=0.4 differ; give one"),
         ({"model_type": "gptj", "rotary_dim": 0}, "rotary_dim must be at least 1, got 0"),
         ({"model_type": "gptj", "rotary_dim": "8"}, "rotary_dim must be a whole number, got '8'"),
@@ -81,7 +76,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         ({"rotary_emb_base": 5e5}, "rope_theta and rotary_emb_base differ"),
         ({"rope_scaling": "yarn"}, "rope_scaling must be names and values, got 'yarn'"),
         ({"rope_parameters": DEFAULT} | scaling("linear"), "and rope_scaling differ"),
-        ({"rope_parameters": {**DEFAULT, "rope_theta": 5e5}}, "10000.0 of the model differs from"),
+        ({"rope_parameters": {**DEFAULT, "rope_theta": 5e5}}, "rope_theta=10000.0 and 5.*differ"),
         (LAYERED | {"rope_parameters": BY_TYPE}, "differ: full_attention, sliding_attention; give"),
         (LAYERED | {"rope_parameters": {**BY_TYPE, "factor": 2}}, "has 'factor' next to those of"),
         ({"rope_scaling": {"name": "dynamic", "factor": 2.0}}, "'default' has no 'name'"),
@@ -93,7 +88,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (scaling("linear", factor=0), "factor must be a positive number, got 0"),
         (scaling("linear", type="yarn"), "rope_type 'linear' and type 'yarn' differ"),
         (scaling("dynamic"), "depends on the length of the whole sequence; give length"),
-        (scaling("dynamic", original_max_position_embeddings=8), "differs from 64 of the model"),
+        (scaling("dynamic", original_max_position_embeddings=8), "=64 and 8 of .* differ"),
         (scaling("yarn", mscale=1.0), "what mscale means without mscale_all_dim"),
         (scaling("yarn", beta_fast=0.5), "beta_slow is above beta_fast"),
         (scaling("yarn", truncate=1), "truncate must be true or false, got 1"),
@@ -115,7 +110,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         ({"rope_theta": 1.0}, "rope_theta must be a number above 1 and .*, got 1.0"),
     ],
 )
-def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str) -> None:
+def test_what_is_not_understood_is_refused(settings, answer):
     config = {name: value for name, value in {**LLAMA, **settings}.items() if value is not None}
     with pytest.raises(ShapeshiftError, match=answer):
         Rotary.from_config(config)
@@ -170,9 +165,7 @@ def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(
-    settings: dict[str, Any], options: dict[str, Any], answer: str
-) -> None:
+def test_what_does_not_fit_is_refused(settings, options, answer):
     config = {name: value for name, value in {**LLAMA, **settings}.items() if value is not None}
     with pytest.raises(ShapeshiftError, match=answer):
         Rotary.from_config(config, **options)
@@ -187,7 +180,7 @@ def test_what_does_not_fit_is_refused(
         ({"rope_parameters": {**DEFAULT, "type": "x"}}, "no 'type'; did you mean 'rope_type'"),
     ],
 )
-def test_options_that_exclude_each_other(options: dict[str, Any], answer: str) -> None:
+def test_options_that_exclude_each_other(options, answer):
     with pytest.raises(ShapeshiftError, match=answer):
         Rotary(head_dim=8, **options)
 
@@ -212,7 +205,7 @@ MODERNBERT |= {"rope_theta": None, "global_rope_theta": 1e6, "local_rope_theta":
         ({**LLAMA, "model_type": "smollm3"}, 2, 16, 10000.0),
     ],
 )  # fmt: skip
-def test_each_layer_has_its_own(config: Any, layer: Any, head_dim: int, base: float) -> None:
+def test_each_layer_has_its_own(config, layer, head_dim, base):
     position = Rotary.from_config(config, layer)
     plain = Rotary(head_dim=head_dim, base=base, pairs="halves")
     torch.testing.assert_close(position.frequencies(), plain.frequencies(), rtol=1e-6, atol=0)
@@ -226,7 +219,7 @@ def test_each_layer_has_its_own(config: Any, layer: Any, head_dim: int, base: fl
         ("mine", {"mrope_interleaved": True}, "interleaved"),
     ],
 )  # fmt: skip
-def test_sections_of_several_axes(model: str, settings: dict[str, Any], order: str) -> None:
+def test_sections_of_several_axes(model, settings, order):
     rope = {"type": "mrope", "mrope_section": [4, 2, 2], **settings}
     config = {**LLAMA, "model_type": model, "head_dim": rope.pop("head_dim", 16)}
     pairs: Any = "halves" if model == "mine" else None
@@ -246,7 +239,7 @@ LONG["rope_scaling"] = LONGROPE
 
 
 @pytest.mark.parametrize("config", [DYNAMIC, LONG], ids=["dynamic", "longrope"])
-def test_keys_of_a_cache_have_the_theta_of_the_whole_sequence(config: dict[str, Any]) -> None:
+def test_keys_of_a_cache_have_the_theta_of_the_whole_sequence(config):
     """Not that of the tokens so far: the release changes it, and keys of two bases meet."""
     position = Rotary.from_config(config, length=20)
     x = torch.randn(1, 2, 20, 16, generator=torch.Generator().manual_seed(0))
@@ -264,13 +257,13 @@ def test_keys_of_a_cache_have_the_theta_of_the_whole_sequence(config: dict[str, 
         short.turn(torch.tensor([[8]]), torch.float32)
 
 
-def test_a_length_beyond_the_original_is_a_limit_of_dynamic_alone() -> None:
+def test_a_length_beyond_the_original_is_a_limit_of_dynamic_alone():
     assert Rotary.from_config(DYNAMIC, length=20).max_position() == 19
     assert Rotary.from_config(LONG, length=20).max_position() is None
     assert Rotary.from_config(LLAMA).max_position() is None
 
 
-def test_theta_survives_other_dtypes_and_the_meta_device() -> None:
+def test_theta_survives_other_dtypes_and_the_meta_device():
     options: dict[str, Any] = {"head_dim": 16, "rope_parameters": DEFAULT}
     theta = Rotary(**options).frequencies()
     assert torch.equal(Rotary(**options).to(torch.bfloat16).frequencies(), theta)
@@ -280,7 +273,7 @@ def test_theta_survives_other_dtypes_and_the_meta_device() -> None:
     assert not position.state_dict()
 
 
-def test_numbers_of_numpy_are_numbers_and_what_was_given_is_copied() -> None:
+def test_numbers_of_numpy_are_numbers_and_what_was_given_is_copied():
     parameters = {**DEFAULT, "rope_type": "longrope", "original_max_position_embeddings": 8}
     parameters |= {"rope_theta": 10000, "short_factor": 8 * [1.0], "long_factor": 8 * [2.0]}
     original = deepcopy(parameters)
@@ -294,7 +287,7 @@ def test_numbers_of_numpy_are_numbers_and_what_was_given_is_copied() -> None:
     assert Rotary.from_config({**LLAMA, "hidden_size": np.int64(64)}, np.int64(3)).head_dim == 16
 
 
-def test_a_configuration_of_ours_has_them_as_an_option() -> None:
+def test_a_configuration_of_ours_has_them_as_an_option():
     parameters = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
     part = {"kind": "rotary", "pairs": "halves", "rope_parameters": parameters}
     document = {"position": {"name": "mine", "parts": [part]}}
@@ -314,14 +307,12 @@ def test_a_configuration_of_ours_has_them_as_an_option() -> None:
         ("mine", "rope_interleaved", True, "interleaved"),
     ],
 )
-def test_pairs_that_the_configuration_states(
-    model: str, name: str, value: bool, pairs: str
-) -> None:
+def test_pairs_that_the_configuration_states(model, name, value, pairs):
     config = {**LLAMA, "model_type": model, name: value, "qk_rope_head_dim": 16}
     assert Rotary.from_config(config).pairs == pairs
 
 
-def test_rotary_dim_and_a_share_of_the_channels_may_agree() -> None:
+def test_rotary_dim_and_a_share_of_the_channels_may_agree():
     """A saved MiniMax-M2 has both."""
     config = {**LLAMA, "model_type": "minimax_m2", "head_dim": 16, "rotary_dim": 8}
     assert Rotary.from_config({**config, "partial_rotary_factor": 0.5}).width == 8

@@ -1,7 +1,5 @@
 """Gradients of tables in modules of bfloat16: sums of many numbers, which need float32."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 
@@ -39,9 +37,7 @@ def gradients(position: Representation, heads: list[Tensor], grad: Tensor) -> li
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("name", MADE)
-def test_with_gaps_between_positions(
-    name: str, plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_gaps_between_positions(name, plain, monkeypatch):
     if plain:
         monkeypatch.setattr(kernels, "is_available", lambda _: False)
     torch.manual_seed(0)
@@ -55,7 +51,7 @@ def test_with_gaps_between_positions(
         assert error < 0.05, error
 
 
-def test_a_vector_that_many_sentences_have() -> None:
+def test_a_vector_that_many_sentences_have():
     torch.manual_seed(0)
     learned, x = Learned(dim=16, num_positions=8).bfloat16(), torch.zeros(3000, 2, 16).bfloat16()
     pos = torch.arange(2).expand(3000, 2)

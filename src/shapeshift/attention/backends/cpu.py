@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +17,11 @@ from shapeshift.attention.call import Call, scaled, split_heads
 from shapeshift.attention.dropout import draw_seed, numbers
 from shapeshift.attention.masks import additive
 from shapeshift.attention.packing import Spans
-from shapeshift.kernels.attention import Rows, SentenceAttention
+from shapeshift.kernels.attention import SentenceAttention
 from shapeshift.positions import pairs
 from shapeshift.positions.base import total, total_bias
+from shapeshift.positions.pairs import Table
+from shapeshift.positions.relative import distances
 from shapeshift.positions.turns import Turn, rotate
 
 from .reference import in_steps
@@ -31,6 +33,9 @@ _PAIRS = 1 << 22  # scores that exist at a time in steps of PyTorch
 
 SCORING = "bias", "query_bias"
 """The hooks that add to scores."""
+
+Vectors = tuple[Table | None, Table | None]
+"""Of keys and of values."""
 
 
 def refuses(call: Call) -> str | None:
@@ -57,26 +62,27 @@ def refuses(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     position, packing = call.position, call.packing
-    by_pair, turns = _needs_pairs(call), _turns(call)
+    by_pair, by_query, turns = _needs_pairs(call), position.acts("query_bias"), _turns(call)
     # The kernel takes projections as they are, unless a hook has to be called with heads.
     hooked = call.rotates and turns is None
-    if hooked or call.cache is not None or (by_pair and position.acts("query_bias")):
+    if hooked or call.cache is not None or (by_pair and by_query):
         *inputs, mask = call.heads()
         packing, turns, spans = None, None, None
     else:
         inputs, mask = list(call.inputs), None if packing else call.mask
         spans = (packing[0].spans, packing[1].spans) if packing else None
-    bias: Tensor | DistanceBias | None = None
+    bias: Tensor | Table | None = None
     vectors: Vectors = (None, None)
-    if call.mixes or (call.biased and not by_pair and position.acts("query_bias")):
-        keys, values = position.distance_vectors()
-        vectors = _diagonals(None if by_pair else keys, call), _diagonals(values, call)
-    if by_pair and position.acts("query_bias"):
+    if call.mixes or (by_query and not by_pair):
+        keys, values = (_by_index(x, call) for x in position.distance_vectors())
+        vectors = None if by_pair else keys, values
+    if by_pair and by_query:
         bias = total_bias(position, scaled(inputs[0]), call.pos_q, call.pos_k)
     elif by_pair:
         bias = total([position("bias", call.pos_q, call.pos_k, dtype=inputs[0].dtype)])
     elif position.acts("bias"):
-        bias = _by_distance(call)
+        dtype, steps = inputs[0].dtype, torch.arange(1 - call.Q, call.K, device="cpu")
+        bias = Table(position.bias_at(steps - _lag(call), dtype).to(dtype), 1 - call.Q)
     options: dict[str, Any] = {"bias": bias, "causal": call.causal, "turns": turns, "spans": spans}
     out = attend_rows(inputs, vectors, mask, call.dropout_p, num_heads=call.H, **options)
     if inputs[0].ndim == 4:
@@ -107,38 +113,14 @@ def _turns(call: Call) -> tuple[Turn, Turn] | None:
     return turns
 
 
-class Diagonals(NamedTuple):
-    """Vectors `(H|1, R, E)` by distance of consecutive queries and keys, and the row of each
-    pair."""
-
-    table: Tensor
-    rows: Rows
+def _lag(call: Call) -> int:
+    assert call.lag is not None  # else `_needs_pairs`
+    return call.lag
 
 
-Vectors = tuple[Diagonals | None, Diagonals | None]
-
-
-class DistanceBias(NamedTuple):
-    """A bias by distance of consecutive queries and keys, `(H|1, Q + K − 1)`; query i and key j
-    have `numbers[:, origin + j − i]`."""
-
-    numbers: Tensor
-    origin: int
-
-
-def _by_distance(call: Call) -> DistanceBias:
-    assert call.lag is not None
-    origin = call.Q - 1
-    distances = torch.arange(-origin - call.lag, call.K - call.lag, device=call.pos_q.device)
-    dtype = call.inputs[0].dtype
-    return DistanceBias(call.position.bias_at(distances, dtype).to(dtype), origin)
-
-
-def _diagonals(table: pairs.Table | None, call: Call) -> Diagonals | None:
-    if table is None:
-        return None
-    assert call.lag is not None
-    return Diagonals(table.vectors, Rows(table.vectors.shape[1], call.lag + table.low))
+def _by_index(table: Table | None, call: Call) -> Table | None:
+    """Return a table by the distance of two positions as one by that of their indices."""
+    return table and table._replace(low=table.low + _lag(call))
 
 
 def attend_rows(
@@ -147,7 +129,7 @@ def attend_rows(
     mask: Tensor | None = None,
     dropout_p: float = 0.0,
     *,
-    bias: Tensor | DistanceBias | None = None,
+    bias: Tensor | Table | None = None,
     causal: bool = False,
     num_heads: int = 0,
     spans: tuple[Spans, Spans] | None = None,
@@ -157,29 +139,28 @@ def attend_rows(
     tensors of scores.
 
     Args:
-        inputs: heads `(B, H, Q|K, E)` of queries, keys and values; or projections of tokens
-            `(B, Q|K, ·)`, with `spans` `(N, ·)`, concatenated in the last dimension: `[qkv]`,
-            `[q, kv]` or `[q, k, v]`, with H · E channels each.
-        vectors: by distance, added to keys and to values.
+        inputs: as of `Call`; projections are packed if there are `spans`.
+        vectors: by the distance j − i of indices, added to keys and to values.
         num_heads: H of projections.
         spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
             zero for other rows.
         turns: how queries and keys rotate before.
-        bias: added to the scaled scores, as `mask` is, which needs no gradient.
+        bias: added to the scaled scores, as `mask` is, which needs no gradient; or a table of
+            numbers by distance.
         mask, dropout_p, causal: as of `attend`.
     """
     inputs, origin = pairs.autocast_inputs(*inputs), 0
     mask = mask if mask is None else additive(mask, inputs[0].dtype)
-    if isinstance(bias, DistanceBias):
-        bias, origin = bias
+    if isinstance(bias, Table):
+        origin, bias = -bias.low, bias.vectors
     if any(vectors):
         vectors = _of_pairs(vectors, inputs, spans, causal)
-    added = bias, *(x and x.table for x in vectors)
+    added = bias, *(x and x.vectors for x in vectors)
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
     )
     options = mask, spans, causal, turns, origin
-    call = num_heads, dropout_p, [x and x.rows for x in vectors], options, wanted
+    call = num_heads, dropout_p, [x.low if x else 0 for x in vectors], options, wanted
     out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
     if inputs[0].ndim == 4:
         return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
@@ -187,10 +168,7 @@ def attend_rows(
 
 
 def _of_pairs(
-    vectors: Vectors,
-    inputs: Sequence[Tensor],
-    spans: tuple[Spans, Spans] | None,
-    causal: bool,
+    vectors: Vectors, inputs: Sequence[Tensor], spans: tuple[Spans, Spans] | None, causal: bool
 ) -> Vectors:
     """Return the vectors of distances at which some query sees a key."""
     if spans is None:
@@ -201,13 +179,12 @@ def _of_pairs(
         Q, K, ahead = (int(x.max()) for x in (queries, keys, keys - queries))
     ends = 1 - Q, ahead if causal else K - 1  # of j - i
 
-    def shortened(x: Diagonals) -> Diagonals:
-        num_rows, shift = x.rows
-        first, last = (min(max(end - shift, 0), num_rows - 1) for end in ends)
-        if (first, last) == (0, num_rows - 1):
+    def shortened(x: Table) -> Table:
+        rows = range(x.vectors.shape[1])
+        first, last = (min(max(end - x.low, 0), rows[-1]) for end in ends)
+        if (first, last) == (0, rows[-1]):
             return x
-        rows = Rows(last - first + 1, shift + first)
-        return Diagonals(x.table[:, first : last + 1], rows)
+        return Table(x.vectors[:, first : last + 1], x.low + first)
 
     for_keys, for_values = (x and shortened(x) for x in vectors)
     return for_keys, for_values
@@ -221,7 +198,7 @@ class _Attention(torch.autograd.Function):
         ctx: Any,
         num_heads: int,
         dropout_p: float,
-        rows: list[Rows | None],
+        lows: list[int],
         options: tuple[Any, ...],
         wanted: bool,
         bias: Tensor | None,
@@ -231,7 +208,7 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         heads, spans = split_heads(inputs, num_heads), options[1]
         B, H, Q, E = heads[0].shape
-        attention = SentenceAttention(heads, (keys, values), rows, bias, *options)
+        attention = SentenceAttention(heads, (keys, values), lows, bias, *options)
         drawn = ctx.drawn = draw_seed(dropout_p)
         shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
         keeps = wanted and attention.most_keys < RECOMPUTED_FROM
@@ -245,8 +222,8 @@ class _Attention(torch.autograd.Function):
         except MemoryError:
             saved, tensors = None, (bias, keys, values, *inputs)
             with torch.autocast("cpu", enabled=False):
-                out = _in_steps(num_heads, drawn, rows, *options, *tensors)
-        ctx.num_heads, ctx.rows, ctx.options = H, rows, options
+                out = _in_steps(num_heads, drawn, lows, *options, *tensors)
+        ctx.num_heads, ctx.lows, ctx.options = H, lows, options
         ctx.bias_shape = None if bias is None else bias.shape
         ctx.save_for_backward(saved, bias, keys, values, *inputs)
         return out
@@ -256,7 +233,7 @@ class _Attention(torch.autograd.Function):
         saved, bias, keys, values, *inputs = ctx.saved_tensors
         H, spans = ctx.num_heads, ctx.options[1]
         if not kernels.needs_steps(grad):
-            made = (keys, values), ctx.rows, bias, *ctx.options
+            made = (keys, values), ctx.lows, bias, *ctx.options
             attention = SentenceAttention(split_heads(inputs, H), *made)
             by_head = split_heads((grad.contiguous(),), H, 1)[0]
             grads = [torch.empty_like(x) for x in inputs]
@@ -268,14 +245,14 @@ class _Attention(torch.autograd.Function):
                     for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
                         x[int(span.size.sum()) :] = 0
                 return *(None,) * 5, *added, *grads
-        run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.options)
+        run = partial(_in_steps, H, ctx.drawn, ctx.lows, *ctx.options)
         return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
 
 
 def _in_steps(
     num_heads: int,
     drawn: tuple[int, int, float],
-    rows: Sequence[Rows | None],
+    lows: Sequence[int],
     mask: Tensor | None,
     spans: tuple[Spans, Spans] | None,
     causal: bool,
@@ -286,8 +263,9 @@ def _in_steps(
 ) -> Tensor:
     """As `_Attention.forward` of the same arguments, in steps of PyTorch, a sentence and some
     queries at a time: for gradients of gradients, and where the kernel has too little memory."""
-    keys, values, *given = inputs
-    heads = split_heads([x for x in given if x is not None], num_heads)
+    vectors, given = inputs[:2], [x for x in inputs[2:] if x is not None]
+    keys, values = (None if x is None else Table(x, n) for x, n in zip(vectors, lows, strict=True))
+    heads = split_heads(given, num_heads)
     if spans is None:
         sentences = list(zip(*(torch.split(x, 1) for x in heads), strict=True))
     else:
@@ -299,10 +277,7 @@ def _in_steps(
     seed, threshold, scale = drawn
     num_pairs = [q.shape[1] * q.shape[2] * k.shape[2] for q, k, _ in sentences]
     drawn_numbers = torch.split(numbers(sum(num_pairs), seed), num_pairs) if scale != 1 else None
-    by_distance = bias is not None and bias.ndim == 2
-    by_pair = [
-        x[(None,) * (4 - x.ndim)] for x in (None if by_distance else bias, mask) if x is not None
-    ]
+    by_distance, by_pair = (bias, None) if bias is not None and bias.ndim == 2 else (None, bias)
     outputs = []
     for b, sentence in enumerate(sentences):
         whole, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
@@ -312,38 +287,33 @@ def _in_steps(
             return x[b : b + 1] if len(x) > 1 else x
 
         if turns is not None:
-            by_side = [
-                Turn(own(cos)[:, : x.shape[2]], own(sin)[:, : x.shape[2]], halves)
+            whole, k = (
+                rotate(x, Turn(own(cos)[:, : x.shape[2]], own(sin)[:, : x.shape[2]], halves))
                 for x, (cos, sin, halves, *_) in zip((whole, k), turns, strict=True)
-            ]
-            whole, k = rotate(whole, by_side[0]), rotate(k, by_side[1])
+            )
         count = max(1, _PAIRS // (H * max(m, 1)))
         for step, q in enumerate(torch.split(scaled(whole), count, 2)):
             at = slice(step * count, step * count + q.shape[2])
             seen = slice(m - max(0, n - at.stop) if causal else m)
-            to = torch.arange(m, device=q.device)[seen]
-            distances = to - torch.arange(n, device=q.device)[at, None]
-            by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
-            biases = [own(x)[..., :n, :m].expand(-1, -1, n, m)[..., at, seen] for x in by_pair]
-            if bias is not None and by_distance:
-                biases.append(bias[:, distances + origin])
-            if keys is not None and by_table[0] is not None:
-                biases.append(pairs.query_bias(q, keys.to(q.dtype), by_table[0]))
-            kept = None
+            i, j = (torch.arange(x, device=q.device)[None] for x in (n, m))
+            i, j = i[:, at], j[:, seen]
+            biases = [
+                own(x[(None,) * (4 - x.ndim)])[..., :n, :m].expand(-1, -1, n, m)[..., at, seen]
+                for x in (by_pair, mask)
+                if x is not None
+            ]
+            if by_distance is not None:
+                biases.append(by_distance[:, distances(i, j)[0] + origin])
+            if keys is not None:
+                biases.append(pairs.query_bias(q, keys.vectors.to(q.dtype), keys.rows(i, j)))
+            how: dict[str, Any] = {}
             if drawn_numbers is not None:
                 draws = drawn_numbers[b].view(1, H, n, m)[:, :, at, seen]
-                kept = (draws >= threshold) * scale
-
-            def drop(probs: Tensor, kept: Tensor | None = kept) -> Tensor:
-                return probs if kept is None else probs * kept
-
-            def mix(probs: Tensor, by_row: Tensor | None = by_table[1]) -> Tensor | None:
-                if values is None or by_row is None:
-                    return None
-                return pairs.value_bias(probs, values.to(probs.dtype), by_row)
-
-            keys_and_values = k[:, :, seen], v[:, :, seen]
-            out, _ = in_steps(q, *keys_and_values, biases, causal=causal, drop=drop, mix=mix)
+                how["drop"] = ((draws >= threshold) * scale).mul
+            if values is not None:
+                table = values.vectors.to(v.dtype)
+                how["mix"] = partial(pairs.value_bias, table=table, rows=values.rows(i, j))
+            out, _ = in_steps(q, k[:, :, seen], v[:, :, seen], biases, causal=causal, **how)
             outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
     if spans is None:
         return torch.cat(outputs, dim=1).view(len(heads[0]), heads[0].shape[2], -1)

@@ -87,14 +87,8 @@ def score_mod(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor)
 def attend_flex(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, score_mod: ScoreMod, *, causal: bool
 ) -> Tensor:
-    """Return the attention output `(B, H, Q, E)`; a query that may see no key gets zeros.
-
-    Args:
-        q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
-        mask: see `attend`.
-        score_mod: see `torch.nn.attention.flex_attention`.
-        causal: see `attend`.
-    """
+    """Return the attention output `(B, H, Q, E)` of heads `(B, H, Q|K, E)`, whose queries are not
+    scaled, with the mask of `attend`; a query that may see no key gets zeros."""
     scale = q.shape[-1] ** -0.5
     q, k, v = autocast_inputs(q, k, v)
     (B, H, Q, _), K = q.shape, k.shape[2]
@@ -113,11 +107,9 @@ def attend_flex(
 
 
 def _block_mask(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> BlockMask | None:
-    """Return the blocks with at least one allowed pair, or None if all blocks have one.
-
-    Computed from blocks alone, without a tensor of all pairs. Only a padding `mask (B|1, 1, 1, K)`
-    counts here; other masks act through the scores.
-    """
+    """Return the blocks with at least one allowed pair, or None if all blocks have one, without a
+    tensor of all pairs. Only a padding `mask (B|1, 1, 1, K)` counts here; other masks act through
+    the scores."""
     (B, _, Q, _), K = q.shape, k.shape[2]
     by_key = None
     if mask is not None and mask.ndim == 4 and mask.shape[1:] == (1, 1, K):
