@@ -434,11 +434,11 @@ def inputs(
             continue
         for n, pos in enumerate((pos_q, pos_k, pos_k)):
             if "qkv"[n] in kind.add_to:
-                x[n] = compute(x[n] + compute(_encoded(kind, pos.long(), x[n])))
+                x[n] = compute(x[n] + compute(encoded(kind, pos.long(), x[n])))
     return x
 
 
-def _encoded(kind: Encoding, pos: Tensor, like: Tensor) -> Tensor:
+def encoded(kind: Encoding, pos: Tensor, like: Tensor) -> Tensor:
     """Vaswani et al. 2017, section 3.5, and the order of channels in tensor2tensor."""
     if isinstance(kind, Learned):
         return kind.weight[pos]
