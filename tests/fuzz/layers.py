@@ -4,7 +4,6 @@ the definition, and without a position against torch.nn's own in float64."""
 from __future__ import annotations
 
 import random
-from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -17,12 +16,10 @@ from shapeshift.interop import torch_nn
 from shapeshift.positions import Representation
 
 from . import definition, kinds
-from .compare import Outcome, Results, floor_of
+from .compare import Case, Outcome, Results, floor_of, gradients
 from .definition import UNIT, Arithmetic
 from .kinds import InvalidCaseError
 from .twin import references
-
-Case = dict[str, Any]
 
 SIMPLEST: Case = {
     "layer": "attention",
@@ -251,13 +248,7 @@ class Setup:
         if probs is not None:
             found["weights"] = probs.detach()
         if self.case["grad"]:
-            wanted = inputs | parameters
-            cotangent = self.cotangent.to(out.dtype)
-            grads = torch.autograd.grad(out, [*wanted.values()], cotangent, allow_unused=True)
-            found |= {
-                f"gradient of {name}": torch.zeros_like(x) if g is None else g
-                for (name, x), g in zip(wanted.items(), grads, strict=True)
-            }
+            found |= gradients(out, inputs | parameters, self.cotangent.to(out.dtype))
         return found
 
     def formula(self, compute: Arithmetic) -> Results:
@@ -296,8 +287,7 @@ class Setup:
 def run(case: Case) -> Outcome:
     """Compute a case both ways; see `attend.run`."""
     setup = Setup(case)
-    cast = torch.autocast("cpu", torch.bfloat16) if setup.is_autocast else nullcontext()
-    with cast:
+    with torch.autocast("cpu", torch.bfloat16, enabled=setup.is_autocast):
         found = setup.call(setup.module, lambda x: x.detach().clone())
     B, _, _, Q = setup.sizes
     sums = max(B * Q * max(Q, setup.K), 8 * setup.x.shape[-1])
@@ -311,25 +301,20 @@ def run(case: Case) -> Outcome:
             return setup.formula(Arithmetic(setup.unit, seed))
 
         return Outcome(found, exact, rounded, skipped, longest)
-    twin = _theirs(setup) if _is_plain(setup) else deepcopy(setup.module).double()
+    is_plain = {name for name, _ in setup.case["kinds"] + setup.case["cross_kinds"]} == {"none"}
     exact, rounding = references(
-        twin, setup.unit, lambda module: setup.call(module, lambda x: x.detach().double())
+        _theirs(setup) if is_plain else setup.module,
+        setup.unit,
+        lambda module: setup.call(module, lambda x: x.detach().double()),
     )
     return Outcome(found, exact, rounding, frozenset(), longest, floor=floor_of(exact, setup.unit))
 
 
-def _is_plain(setup: Setup) -> bool:
-    names = {name for name, _ in setup.case["kinds"] + setup.case["cross_kinds"]}
-    return names == {"none"}
-
-
 def _theirs(setup: Setup) -> nn.Module:
-    """Return torch.nn's layer of the same weights, in float64."""
+    """Return torch.nn's layer of the same weights."""
     case, dim = setup.case, setup.x.shape[-1]
-    theirs = (
-        nn.TransformerEncoderLayer if case["layer"] == "encoder" else nn.TransformerDecoderLayer
-    )
+    theirs = getattr(nn, f"Transformer{case['layer'].title()}Layer")
     options = {x: case[x] for x in ("bias", "batch_first", "norm_first", "activation")}
     module = theirs(dim, case["H"], 2 * dim, 0.0, **options)
     module.load_state_dict(setup.module.state_dict())
-    return module.double().train()  # whose fast path for inference is another computation
+    return module.train()  # whose fast path for inference is another computation
