@@ -3,7 +3,6 @@
 import hashlib
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,8 @@ from shapeshift.run.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
 
+from ..soak.commands import Command, write_run
 from ..unit.cli.running import ENVIRONMENT, python
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
-from commands import Command, write_run
 
 TRAIN = ("-m", "shapeshift", "train")
 SOURCES = str(Path(shapeshift.__file__).parents[1])
