@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop import torch_nn
-from shapeshift.positions import Representation
 
 from . import definition, kinds
 from .compare import Case, Outcome, Results, floor_of, gradients
@@ -22,32 +20,18 @@ from .kinds import InvalidCaseError
 from .twin import references
 
 SIMPLEST: Case = {
+    **dict.fromkeys(("B", "H", "Q", "K"), 1),
+    **dict.fromkeys(("is_self", "batch_first", "batched", "bias", "average"), True),
+    **dict.fromkeys(("mask_for_each", "blind", "causal", "hint", "positions"), False),
+    **dict.fromkeys(("need_weights", "norm_first", "train", "grad"), False),
     "layer": "attention",
-    "B": 1,
-    "H": 1,
     "E": 4,
-    "Q": 1,
-    "K": 1,
     "dtype": "float32",
     "kinds": [["none", {}]],
     "cross_kinds": [["none", {}]],
-    "is_self": True,
-    "batch_first": True,
-    "batched": True,
-    "bias": True,
     "mask": "none",
-    "mask_for_each": False,
-    "blind": False,
     "padding": "none",
-    "causal": False,
-    "hint": False,
-    "positions": False,
-    "need_weights": False,
-    "average": True,
-    "norm_first": False,
     "activation": "gelu",
-    "train": False,
-    "grad": False,
 }
 
 
@@ -255,27 +239,15 @@ class Setup:
         """Return what Vaswani et al. 2017, section 3.2.2, define for `MultiheadAttention`."""
         case = self.case
         module = deepcopy(self.module).double()
-        _, H, _, Q = self.sizes
+        Q = case["Q"]
         x, memory = (y.double().requires_grad_(case["grad"]) for y in (self.x, self.memory))
         key = x if self.is_self else memory
         pos_q = self.pos.get("pos_q", torch.arange(Q)[None])
         pos_k = self.pos.get("pos_k", pos_q if self.is_self else torch.arange(self.K)[None])
-        position: Representation = module.position
+        weights = module.in_proj_weight, module.in_proj_bias, module.out_proj
         with torch.set_grad_enabled(case["grad"]):
-            given = definition.inputs(position, [x, key, key], pos_q, pos_k, compute)
-            weights = module.in_proj_weight.chunk(3)
-            biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
-            q, k, v = (
-                compute(F.linear(compute(y), compute(w), b)).unflatten(-1, (H, -1)).transpose(1, 2)
-                for y, w, b in zip(given, weights, biases, strict=True)
-            )
-            q, k = definition.rotate(position, q, k, pos_q, pos_k, compute)
-            heads, probs = definition.attend(
-                q, k, v, self.masks.added, position, pos_q, pos_k, causal=False, compute=compute
-            )
-            out = heads.transpose(1, 2).flatten(2)
-            out = compute(
-                F.linear(compute(out), compute(module.out_proj.weight), module.out_proj.bias)
+            out, probs = definition.multi_head(
+                [x, key, key], self.masks.added, module, *weights, pos_q, pos_k, compute
             )
         shown = None
         if case["need_weights"]:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import causal_mask
@@ -77,26 +76,6 @@ def slow_attention(
     return out @ array(layer.out.weight).T + array(layer.out.bias)
 
 
-def by_definition(
-    layer: Attention,
-    x: torch.Tensor,
-    memory: torch.Tensor,
-    pos_q: torch.Tensor,
-    pos_k: torch.Tensor,
-    mask: torch.Tensor | None,
-) -> torch.Tensor:
-    """The same with the papers' formulas in `definition`, also between two sequences."""
-    weights = layer.in_weight.chunk(3), layer.in_bias.chunk(3)
-    q, k, v = (
-        F.linear(each, w, b).unflatten(-1, (-1, WIDTH)).transpose(1, 2)
-        for each, w, b in zip((x, memory, memory), *weights, strict=True)
-    )
-    position, at = layer.position, (pos_q, pos_k)
-    q, k = definition.rotate(position, q, k, *at, EXACT)
-    out, _ = definition.attend(q, k, v, mask, position, *at, causal=False, compute=EXACT)
-    return layer.out(out.transpose(1, 2).flatten(2))
-
-
 def make_layer(position: Representation, num_heads: int = 2) -> Attention:
     layer = Attention(num_heads * WIDTH, num_heads, 0.0, position).double()
     torch.nn.init.normal_(layer.in_bias)
@@ -119,10 +98,11 @@ def check_layer(
             memory = torch.randn(2, 3, x.shape[-1], dtype=torch.float64)
         elif attention == "causal":
             mask = causal_mask(6, 6, x.dtype, x.device)
-        given = x, memory, pos_q, pos_k, mask
-        got = array(layer(*given))
+        got = array(layer(x, memory, pos_q, pos_k, mask))
         if score is None:
-            expected = array(by_definition(layer, *given))
+            weights = layer.in_weight, layer.in_bias, layer.out
+            inputs = [x, memory, memory], mask, layer
+            expected = array(definition.multi_head(*inputs, *weights, pos_q, pos_k, EXACT)[0])
         else:
             causal = attention == "causal"
             each = zip(map(array, x), pos, strict=True)
