@@ -18,18 +18,15 @@ from shapeshift.positions import Encoding, Representation
 
 from . import definition, kinds
 from .backends import only
-from .compare import Outcome, Results, WrongResultError
+from .compare import Case, Outcome, Results, WrongResultError, gradients
 from .definition import UNIT, Arithmetic
 from .kinds import ROWS, InvalidCaseError, Mixing
 from .layouts import LAYOUTS, PLACES
 
-Case = dict[str, Any]
-
 SIMPLEST: Case = {
-    "B": 1,
-    "H": 1,
-    "Q": 1,
-    "K": 1,
+    **dict.fromkeys(("B", "H", "Q", "K", "threads"), 1),
+    **dict.fromkeys(("by_sentence", "blind", "expanded_mask", "causal", "second"), False),
+    **dict.fromkeys(("no_grad", "recording", "mixed"), False),
     "E": 2,
     "dtype": "float32",
     "kinds": [["none", {}]],
@@ -37,22 +34,13 @@ SIMPLEST: Case = {
     "scale": 1.0,
     "positions": "arange",
     "pos_dtype": "int64",
-    "by_sentence": False,
     "mask": "none",
     "mask_shape": "BHQK",
     "mask_dtype": "float32",
-    "blind": False,
-    "expanded_mask": False,
-    "causal": False,
     "wants": "",
     "cotangent": "plain",
-    "second": False,
-    "no_grad": False,
-    "recording": False,
     "dropout": 0.0,
-    "threads": 1,
     "touched": "none",
-    "mixed": False,
     "without": [],
     "block": 0,
 }
@@ -172,7 +160,8 @@ class Setup:
             self.cotangent = self.cotangent[..., :1, :1].expand(B, H, Q, E)
         elif case["cotangent"] == "rows":
             self.cotangent = self.cotangent.transpose(1, 2).contiguous().transpose(1, 2)
-        self.second = [torch.randn(x.shape, generator=rng) for x in self.leaves(False)[2]]
+        wanted = self.leaves(False)[2].values()
+        self.second = [torch.randn(x.shape, generator=rng) for x in wanted]
 
     def _positions(self, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         case = self.case
@@ -216,9 +205,9 @@ class Setup:
         self.is_blind = ~seen.any(-1, keepdim=True)
         return mask
 
-    def leaves(self, exact: bool) -> tuple[Representation, list[Tensor | None], list[Tensor]]:
+    def leaves(self, exact: bool) -> tuple[Representation, list[Tensor | None], Results]:
         """Return copies of the representation and of `[q, k, v, mask]`'s tensors, and what of all
-        that wants gradients."""
+        that wants gradients, by name."""
         wants = self.case["wants"]
 
         def copied(x: Tensor, letter: str) -> Tensor:
@@ -235,43 +224,28 @@ class Setup:
             # An expanded one stays expanded: `detach` keeps strides, `clone` does not.
             mask = self.mask.double() if exact and self.mask.is_floating_point() else self.mask
             mask = mask.detach().requires_grad_("m" in wants and mask.is_floating_point())
-        wanted = [x for x in (*tensors, mask, *position.parameters()) if x is not None]
-        return position, [*tensors, mask], [x for x in wanted if x.requires_grad]
+        named = {"q": tensors[0], "k": tensors[1], "v": tensors[2], "mask": mask}
+        named |= dict(position.named_parameters())
+        wanted = {n: x for n, x in named.items() if x is not None and x.requires_grad}
+        return position, [*tensors, mask], wanted
 
-    def named(self, out: Tensor, wanted: list[Tensor], names: list[str]) -> Results:
+    def named(self, out: Tensor, wanted: Results) -> Results:
         """Return the output, gradients and second derivatives."""
         found = {"output": out}
         if not wanted or not out.requires_grad:
             return found
-        cotangent = self.cotangent.to(out.dtype)
         second = self.case["second"]
-        options = {"allow_unused": True, "create_graph": second}
-        grads = torch.autograd.grad(out, wanted, cotangent, **options)
-        found |= {
-            f"gradient of {n}": torch.zeros_like(x) if g is None else g
-            for n, x, g in zip(names, wanted, grads, strict=True)
-        }
-        if not second:
-            return found
+        grads = gradients(out, wanted, self.cotangent.to(out.dtype), create_graph=second)
+        found |= grads
         terms = [
             (g * w.to(g.dtype)).sum()
-            for g, w in zip(grads, self.second, strict=True)
-            if g is not None and g.requires_grad
+            for g, w in zip(grads.values(), self.second, strict=True)
+            if second and g.requires_grad
         ]
         if terms:
-            again = torch.autograd.grad(sum(terms[1:], terms[0]), wanted, allow_unused=True)
-            found |= {
-                f"second derivative of {n}": torch.zeros_like(x) if g is None else g
-                for n, x, g in zip(names, wanted, again, strict=True)
-            }
+            again = gradients(sum(terms[1:], terms[0]), wanted)
+            found |= {name.replace("gradient", "second derivative"): g for name, g in again.items()}
         return found
-
-    def names(self) -> list[str]:
-        wants = self.case["wants"]
-        names = [x for x in "qkv" if x in wants]
-        if self.mask is not None and self.mask.is_floating_point() and "m" in wants:
-            names.append("mask")
-        return names + [n for n, _ in self.position.named_parameters() if "p" in wants]
 
     def call(self, kept: list[Tensor] | None = None) -> Results:
         """Return what the public call gives, in the users' dtype."""
@@ -284,8 +258,7 @@ class Setup:
                 handle = TOUCHES[case["touched"]](position)
                 stack.callback(lambda: handle and handle.remove())
             stack.enter_context(torch.set_grad_enabled(not case["no_grad"]))
-            if self.is_autocast:
-                stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+            stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=self.is_autocast))
             record = stack.enter_context(recording()) if case["recording"] else None
             q, k = position("rotate", q, k, *self.pos)
 
@@ -311,23 +284,18 @@ class Setup:
         if out[self.is_blind.expand_as(out)].any():
             raise WrongResultError("output", "a query that may see no key has no zeros")
         with only(case["without"], case["block"]):  # some compute again in the backward pass
-            found = self.named(out, wanted if not case["no_grad"] else [], self.names())
+            found = self.named(out, wanted if not case["no_grad"] else {})
         if record is not None:
             if len(record) != 1:
                 raise WrongResultError("recording", f"{len(record)} tensors of probabilities")
             found["probabilities"] = record[0]
         return found
 
-    def _reaches(self, wanted: list[Tensor]) -> bool:
+    def _reaches(self, wanted: Results) -> bool:
         """Whether what wants gradients has an influence on the output."""
-        heads = sum(x in self.case["wants"] for x in "qkv")
-        if heads or (
-            self.mask is not None and self.mask.is_floating_point() and "m" in self.case["wants"]
-        ):
-            return True
-        return any(
-            not isinstance(kind, Encoding | Mixing) and any(True for _ in kind.parameters())
-            for kind in self.position.kinds()
+        acting = [x for x in self.position.kinds() if not isinstance(x, Encoding | Mixing)]
+        return not wanted.keys().isdisjoint({"q", "k", "v", "mask"}) or any(
+            True for kind in acting for _ in kind.parameters()
         )
 
     def reference(self, compute: Arithmetic, dropped: Tensor | None) -> Results:
@@ -346,7 +314,7 @@ class Setup:
                 causal=case["causal"], compute=compute, kept=dropped,
                 times=2.0 if case["touched"] == "doubled" else 1.0,
             )  # fmt: skip
-        found = self.named(out, wanted if not case["no_grad"] else [], self.names())
+        found = self.named(out, wanted if not case["no_grad"] else {})
         return found | ({"probabilities": probs.detach()} if case["recording"] else {})
 
 

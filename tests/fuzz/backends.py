@@ -24,17 +24,10 @@ def counting() -> Iterator[Counter[str]]:
 
         return run
 
-    patches = [
-        patch.object(backend, "run", counted(backend.run, name))
-        for name, backend in BACKENDS.items()
-    ]
-    for each in patches:
-        each.start()
-    try:
+    with ExitStack() as stack:
+        for name, backend in BACKENDS.items():
+            stack.enter_context(patch.object(backend, "run", counted(backend.run, name)))
         yield calls
-    finally:
-        for each in patches:
-            each.stop()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,24 @@ BLATANT = 1e4
 SMALLEST = 1e-34
 """Below it, float32 and bf16 lose digits."""
 
+Case = dict[str, Any]
+"""The options of a case."""
+
 Results = dict[str, Tensor]
+"""Name → tensor."""
+
+
+def gradients(
+    out: Tensor, inputs: Results, cotangent: Tensor | None = None, **options: Any
+) -> Results:
+    """Return the gradient of each of `inputs`, zeros where `out` does not depend on it. The options
+    are those of `torch.autograd.grad`."""
+    tensors = [*inputs.values()]
+    grads = torch.autograd.grad(out, tensors, cotangent, allow_unused=True, **options)
+    return {
+        f"gradient of {name}": torch.zeros_like(x) if grad is None else grad
+        for (name, x), grad in zip(inputs.items(), grads, strict=True)
+    }
 
 
 class WrongResultError(AssertionError):

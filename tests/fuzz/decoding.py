@@ -4,8 +4,6 @@ decoder over whole sequences in float64."""
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -14,12 +12,10 @@ from torch import Tensor
 from shapeshift.model import Transformer
 
 from . import models
-from .compare import Outcome, Results
+from .compare import Case, Outcome, Results
 from .definition import UNIT
 from .kinds import InvalidCaseError
 from .twin import references
-
-Case = dict[str, Any]
 
 SIMPLEST: Case = {
     **{name: models.SIMPLEST[name] for name in models.SHAPE},
@@ -72,10 +68,8 @@ def run(case: Case) -> Outcome:
     source = models.padded(B, case["S"])
     offset = torch.randint(0, 30, (B,)) if case["offset"] == "each" else case["offset"]
     used = models.for_inference(model, is_autocast) if case["for_inference"] else model
-    with ExitStack() as stack:
-        if is_autocast:
-            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
-        stack.enter_context(torch.set_grad_enabled(not case["no_grad"]))
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=is_autocast)
+    with autocast, torch.set_grad_enabled(not case["no_grad"]):
         found, history, sentences = _decode(used, source, beam, offset, case["steps"])
 
     def whole(twin: Any) -> Results:
@@ -85,7 +79,7 @@ def run(case: Case) -> Outcome:
             out = twin.decode(history, memory, offset=shift)
             return {"logits": twin.project(out)}
 
-    exact, rounded = references(deepcopy(model).double(), unit, whole)
+    exact, rounded = references(model, unit, whole)
     longest = models.longest_sum(case, unit, history.shape[1])
     return Outcome({"logits": found}, exact, rounded, longest_sum=longest)
 

@@ -18,7 +18,8 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from shapeshift.positions import (
     FIRE,
@@ -182,6 +183,41 @@ def attend(
         for bias in value_terms(kind, probs, pos_q, pos_k):
             heads = compute(heads + compute(bias))
     return heads, probs
+
+
+def multi_head(
+    x: list[Tensor],
+    mask: Tensor | None,
+    module: Any,
+    weight: Tensor,
+    bias: Tensor | None,
+    out: nn.Linear,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    compute: Arithmetic,
+) -> tuple[Tensor, Tensor]:
+    """Return what a module for multi-head attention defines (Vaswani et al. 2017, section 3.2.2),
+    and the probabilities.
+
+    Args:
+        x: inputs of queries, keys and values, `(B, T, D)`.
+        module: has `num_heads` and `position`.
+        weight, bias: of the three projections.
+        out: the last projection.
+    """
+    position, biases = module.position, (None,) * 3 if bias is None else bias.chunk(3)
+    q, k, v = (
+        compute(F.linear(compute(y), compute(w), b))
+        .unflatten(-1, (module.num_heads, -1))
+        .transpose(1, 2)
+        for y, w, b in zip(
+            inputs(position, x, pos_q, pos_k, compute), weight.chunk(3), biases, strict=True
+        )
+    )
+    q, k = rotate(position, q, k, pos_q, pos_k, compute)
+    heads, probs = attend(q, k, v, mask, position, pos_q, pos_k, causal=False, compute=compute)
+    heads = compute(heads.transpose(1, 2).flatten(2))
+    return compute(F.linear(heads, compute(out.weight), out.bias)), probs
 
 
 def is_coarse(scores: Tensor, error: Tensor) -> bool:
@@ -434,11 +470,11 @@ def inputs(
             continue
         for n, pos in enumerate((pos_q, pos_k, pos_k)):
             if "qkv"[n] in kind.add_to:
-                x[n] = compute(x[n] + compute(_encoded(kind, pos.long(), x[n])))
+                x[n] = compute(x[n] + compute(encoded(kind, pos.long(), x[n])))
     return x
 
 
-def _encoded(kind: Encoding, pos: Tensor, like: Tensor) -> Tensor:
+def encoded(kind: Encoding, pos: Tensor, like: Tensor) -> Tensor:
     """Vaswani et al. 2017, section 3.5, and the order of channels in tensor2tensor."""
     if isinstance(kind, Learned):
         return kind.weight[pos]

@@ -25,6 +25,16 @@ class InvalidCaseError(Exception):
     """A case that the library refuses, rightly."""
 
 
+def wide(x: Tensor) -> Tensor:
+    """Return `x` in float32, or in float64 as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def vectors(table: Tensor, pos: Tensor, like: Tensor) -> Tensor:
+    """Return a row of a table of nine for each position, `(B|1, 1, K, E)`."""
+    return wide(table)[pos % 9].unsqueeze(1).to(like.dtype)
+
+
 class TransposedBias(Representation):
     """`bias` returns a transposed view, in a row for each sentence, head and pair."""
 
@@ -33,8 +43,7 @@ class TransposedBias(Representation):
         self.table = nn.Parameter(torch.randn(9, 9, num_heads))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
-        by_key = table[(pos_q % 9)[:, None], (pos_k % 9)[:, :, None]]  # (B|1, K, Q, H)
+        by_key = wide(self.table)[(pos_q % 9)[:, None], (pos_k % 9)[:, :, None]]  # (B|1, K, Q, H)
         return by_key.permute(0, 3, 2, 1).to(dtype)
 
 
@@ -47,7 +56,7 @@ class OneForAll(Representation):
         self.weight = nn.Parameter(torch.randn(num_heads))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
+        weight = wide(self.weight)
         if self.of == "keys":
             return ((pos_k % 5)[:, None, None] * weight[0]).to(dtype)
         if self.of == "queries":
@@ -65,25 +74,21 @@ class ChangedInPlace(Representation):
         self.weight = nn.Parameter(torch.randn(num_heads))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
+        weight = wide(self.weight)
         near = (pos_k[:, None, None] - pos_q[:, None, :, None]).abs() % 4
         out = near * weight.view(1, -1, 1, 1)
         out.transpose(1, 2)[:, :1].mul_(0.5)
         return out.add_(1.0).to(dtype)
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        out = q @ self._vectors(pos_k, q).mT
+        out = q @ vectors(self.table, pos_k, q).mT
         out[..., :1].mul_(2.0)
         return out
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        out = probs @ self._vectors(pos_k, probs)
+        out = probs @ vectors(self.table, pos_k, probs)
         out[:, :, ::2].neg_()
         return out
-
-    def _vectors(self, pos: Tensor, like: Tensor) -> Tensor:
-        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
-        return table[pos % 9].unsqueeze(1).to(like.dtype)  # (B|1, 1, K, E)
 
 
 class ReadTransposed(Representation):
@@ -94,14 +99,10 @@ class ReadTransposed(Representation):
         self.table = nn.Parameter(torch.randn(9, head_dim))
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return (self._vectors(pos_k, q) @ q.mT).mT
+        return (vectors(self.table, pos_k, q) @ q.mT).mT
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return (self._vectors(pos_k, probs).mT @ probs.mT).mT
-
-    def _vectors(self, pos: Tensor, like: Tensor) -> Tensor:
-        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
-        return table[pos % 9].unsqueeze(1).to(like.dtype)
+        return (vectors(self.table, pos_k, probs).mT @ probs.mT).mT
 
 
 class Turned(Representation):
@@ -241,46 +242,43 @@ def full_name(name: str) -> str:
     return f"{__name__}:{name}" if name in OWN else name
 
 
+OPTIONS: dict[str, dict[str, list[Any]]] = {
+    "shaw": {"max_distance": [0, 1, 3, 40], "per_head": [True]},
+    "skew": {"max_distance": [0, 2, 9], "per_head": [False]},
+    "fire": {"hidden": [1, 5], "threshold": [1.0, 30.0]},
+    "rotary": {"pairs": ["halves"], "fraction": [0.5, 0.3], "base": [500.0]},
+    "xpos": {"pairs": ["halves"], "gamma": [0.1], "scale_base": [300.0]},
+    "pope": {"base": [500.0]},
+    "path": {"rank": [3], "conv_size": [0, 1, 5]},
+    "inkling": {"rank": [3], "extent": [1, 7]},
+    "sinusoidal": {"channels": ["halves", "tensor2tensor"], "add_to": ["q", "v", "qkv"]},
+    "learned": {"add_to": ["k", "qkv"]},
+    "OneForAll": {"of": ["queries", "heads"]},
+}
+"""Kind → options that change what it computes, each drawn in half of the cases."""
+
+
 def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
-    """Return random options of a kind that change what it computes."""
-
-    def maybe(**options: list[Any]) -> dict[str, Any]:
-        return {name: rng.choice(values) for name, values in options.items() if rng.random() < 0.5}
-
+    """Return random options of a kind."""
+    values = OPTIONS.get(kind, {})
+    together: dict[str, Any] = {"num_positions": ROWS} if kind in ("learned", "tupe") else {}
+    if kind == "t5":
+        together = rng.choice(({}, {"num_buckets": 8, "max_distance": 5}, {"max_distance": 600}))
+    elif kind == "rotary":
+        share = rng.choice((0.5, 1.0))
+        scaling = {"scaling": "yarn", "factor": 4.0, "original_length": 32}
+        together = rng.choice(({}, {}, {"scaling": "linear", "factor": 3.0}, scaling))
+        if rng.random() < 0.2:  # as a released model
+            values, together = {"pairs": ["halves"]}, {"rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "attention_factor": 1.5,
+                "original_max_position_embeddings": 32, "partial_rotary_factor": share,
+            }}  # fmt: skip
+    drawn = {name: rng.choice(each) for name, each in values.items() if rng.random() < 0.5}
     if kind == "shaw":
-        options = maybe(max_distance=[0, 1, 3, 40], per_head=[True])
-        return options | rng.choice(
+        together = rng.choice(
             ({}, {"add_to": "keys"}, {"add_to": "values"}, {"share_tables": True})
         )
-    if kind == "skew":
-        return maybe(max_distance=[0, 2, 9], per_head=[False])
-    if kind == "t5":
-        return rng.choice(({}, {"num_buckets": 8, "max_distance": 5}, {"max_distance": 600}))
-    if kind == "fire":
-        return maybe(hidden=[1, 5], threshold=[1.0, 30.0])
-    if kind == "rotary":
-        scaling = {"scaling": "yarn", "factor": 4.0, "original_length": 32}
-        released = {
-            "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "attention_factor": 1.5,
-            "original_max_position_embeddings": 32, "partial_rotary_factor": rng.choice((0.5, 1.0)),
-        }  # fmt: skip
-        options = rng.choice(({}, {}, {"scaling": "linear", "factor": 3.0}, scaling))
-        if rng.random() < 0.2:
-            return {"rope_parameters": released} | maybe(pairs=["halves"])
-        return options | maybe(pairs=["halves"], fraction=[0.5, 0.3], base=[500.0])
-    if kind == "xpos":
-        return maybe(pairs=["halves"], gamma=[0.1], scale_base=[300.0])
-    if kind == "pope":
-        return maybe(base=[500.0])
-    if kind == "path":
-        return maybe(rank=[3], conv_size=[0, 1, 5])
-    if kind == "inkling":
-        return maybe(rank=[3], extent=[1, 7])
-    if kind == "sinusoidal":
-        return maybe(channels=["halves", "tensor2tensor"], add_to=["q", "v", "qkv"])
-    if kind in ("learned", "tupe"):
-        return {"num_positions": ROWS} | (maybe(add_to=["k", "qkv"]) if kind == "learned" else {})
-    return maybe(of=["queries", "heads"]) if kind == "OneForAll" else {}
+    return together | drawn
 
 
 def draw_with_axes(rng: random.Random) -> Spec:

@@ -4,53 +4,34 @@ the definition, and without a position against torch.nn's own in float64."""
 from __future__ import annotations
 
 import random
-from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop import torch_nn
-from shapeshift.positions import Representation
 
 from . import definition, kinds
-from .compare import Outcome, Results, floor_of
+from .compare import Case, Outcome, Results, floor_of, gradients
 from .definition import UNIT, Arithmetic
 from .kinds import InvalidCaseError
 from .twin import references
 
-Case = dict[str, Any]
-
 SIMPLEST: Case = {
+    **dict.fromkeys(("B", "H", "Q", "K"), 1),
+    **dict.fromkeys(("is_self", "batch_first", "batched", "bias", "average"), True),
+    **dict.fromkeys(("mask_for_each", "blind", "causal", "hint", "positions"), False),
+    **dict.fromkeys(("need_weights", "norm_first", "train", "grad"), False),
     "layer": "attention",
-    "B": 1,
-    "H": 1,
     "E": 4,
-    "Q": 1,
-    "K": 1,
     "dtype": "float32",
     "kinds": [["none", {}]],
     "cross_kinds": [["none", {}]],
-    "is_self": True,
-    "batch_first": True,
-    "batched": True,
-    "bias": True,
     "mask": "none",
-    "mask_for_each": False,
-    "blind": False,
     "padding": "none",
-    "causal": False,
-    "hint": False,
-    "positions": False,
-    "need_weights": False,
-    "average": True,
-    "norm_first": False,
     "activation": "gelu",
-    "train": False,
-    "grad": False,
 }
 
 
@@ -251,40 +232,22 @@ class Setup:
         if probs is not None:
             found["weights"] = probs.detach()
         if self.case["grad"]:
-            wanted = inputs | parameters
-            cotangent = self.cotangent.to(out.dtype)
-            grads = torch.autograd.grad(out, [*wanted.values()], cotangent, allow_unused=True)
-            found |= {
-                f"gradient of {name}": torch.zeros_like(x) if g is None else g
-                for (name, x), g in zip(wanted.items(), grads, strict=True)
-            }
+            found |= gradients(out, inputs | parameters, self.cotangent.to(out.dtype))
         return found
 
     def formula(self, compute: Arithmetic) -> Results:
         """Return what Vaswani et al. 2017, section 3.2.2, define for `MultiheadAttention`."""
         case = self.case
         module = deepcopy(self.module).double()
-        _, H, _, Q = self.sizes
+        Q = case["Q"]
         x, memory = (y.double().requires_grad_(case["grad"]) for y in (self.x, self.memory))
         key = x if self.is_self else memory
         pos_q = self.pos.get("pos_q", torch.arange(Q)[None])
         pos_k = self.pos.get("pos_k", pos_q if self.is_self else torch.arange(self.K)[None])
-        position: Representation = module.position
+        weights = module.in_proj_weight, module.in_proj_bias, module.out_proj
         with torch.set_grad_enabled(case["grad"]):
-            given = definition.inputs(position, [x, key, key], pos_q, pos_k, compute)
-            weights = module.in_proj_weight.chunk(3)
-            biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
-            q, k, v = (
-                compute(F.linear(compute(y), compute(w), b)).unflatten(-1, (H, -1)).transpose(1, 2)
-                for y, w, b in zip(given, weights, biases, strict=True)
-            )
-            q, k = definition.rotate(position, q, k, pos_q, pos_k, compute)
-            heads, probs = definition.attend(
-                q, k, v, self.masks.added, position, pos_q, pos_k, causal=False, compute=compute
-            )
-            out = heads.transpose(1, 2).flatten(2)
-            out = compute(
-                F.linear(compute(out), compute(module.out_proj.weight), module.out_proj.bias)
+            out, probs = definition.multi_head(
+                [x, key, key], self.masks.added, module, *weights, pos_q, pos_k, compute
             )
         shown = None
         if case["need_weights"]:
@@ -296,8 +259,7 @@ class Setup:
 def run(case: Case) -> Outcome:
     """Compute a case both ways; see `attend.run`."""
     setup = Setup(case)
-    cast = torch.autocast("cpu", torch.bfloat16) if setup.is_autocast else nullcontext()
-    with cast:
+    with torch.autocast("cpu", torch.bfloat16, enabled=setup.is_autocast):
         found = setup.call(setup.module, lambda x: x.detach().clone())
     B, _, _, Q = setup.sizes
     sums = max(B * Q * max(Q, setup.K), 8 * setup.x.shape[-1])
@@ -311,25 +273,20 @@ def run(case: Case) -> Outcome:
             return setup.formula(Arithmetic(setup.unit, seed))
 
         return Outcome(found, exact, rounded, skipped, longest)
-    twin = _theirs(setup) if _is_plain(setup) else deepcopy(setup.module).double()
+    is_plain = {name for name, _ in setup.case["kinds"] + setup.case["cross_kinds"]} == {"none"}
     exact, rounding = references(
-        twin, setup.unit, lambda module: setup.call(module, lambda x: x.detach().double())
+        _theirs(setup) if is_plain else setup.module,
+        setup.unit,
+        lambda module: setup.call(module, lambda x: x.detach().double()),
     )
     return Outcome(found, exact, rounding, frozenset(), longest, floor=floor_of(exact, setup.unit))
 
 
-def _is_plain(setup: Setup) -> bool:
-    names = {name for name, _ in setup.case["kinds"] + setup.case["cross_kinds"]}
-    return names == {"none"}
-
-
 def _theirs(setup: Setup) -> nn.Module:
-    """Return torch.nn's layer of the same weights, in float64."""
+    """Return torch.nn's layer of the same weights."""
     case, dim = setup.case, setup.x.shape[-1]
-    theirs = (
-        nn.TransformerEncoderLayer if case["layer"] == "encoder" else nn.TransformerDecoderLayer
-    )
+    theirs = getattr(nn, f"Transformer{case['layer'].title()}Layer")
     options = {x: case[x] for x in ("bias", "batch_first", "norm_first", "activation")}
     module = theirs(dim, case["H"], 2 * dim, 0.0, **options)
     module.load_state_dict(setup.module.state_dict())
-    return module.double().train()  # whose fast path for inference is another computation
+    return module.train()  # whose fast path for inference is another computation

@@ -31,36 +31,24 @@ LAYOUTS: dict[str, Callable[..., tuple[tuple[int, ...], Callable[[Tensor], Tenso
 """How heads lie in memory: the shape of a tensor, and the view of it that is `(B, H, T, E)`."""
 
 
-def _counted(rng: torch.Generator, B: int, Q: int, K: int, first: int = 0) -> list[Tensor]:
-    counted = torch.arange(max(Q, K)) + first
-    return [counted[None, -n:] if Q <= K else counted[None, :n] for n in (Q, K)]
+def _drawn(rng: torch.Generator, end: int, *sizes: int) -> Tensor:
+    return torch.randint(0, end, sizes, generator=rng)
+
+
+def _counted(rng: torch.Generator, B: int, Q: int, K: int, first: int | Tensor = 0) -> list[Tensor]:
+    counted = torch.arange(max(Q, K))[None] + first
+    return [counted[:, -n:] if Q <= K else counted[:, :n] for n in (Q, K)]
 
 
 def _apart(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    first = torch.randint(0, 90, (2,), generator=rng)
+    first = _drawn(rng, 90, 2)
     return [torch.arange(n)[None] + at for n, at in zip((Q, K), first, strict=True)]
 
 
-def _own_offsets(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    return [x + torch.randint(0, 90, (B, 1), generator=rng) for x in _counted(rng, B, Q, K)]
-
-
-def _one_offset(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    first = torch.randint(0, 90, (B, 1), generator=rng)
-    return [x + first for x in _counted(rng, B, Q, K)]
-
-
 def _gaps(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    drawn = torch.randint(0, 2 * max(Q, K) + 9, (B, max(Q, K)), generator=rng).sort(1)[0]
+    longest = max(Q, K)
+    drawn = _drawn(rng, 2 * longest + 9, B, longest).sort(1)[0]
     return [drawn[:, -n:] for n in (Q, K)]
-
-
-def _any_order(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    return [torch.randint(0, 150, (B, n), generator=rng) for n in (Q, K)]
-
-
-def _scattered(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    return [torch.randint(0, 1_000_000, (B, n), generator=rng) for n in (Q, K)]
 
 
 PLACES: dict[str, Callable[..., list[Tensor]]] = {
@@ -68,10 +56,10 @@ PLACES: dict[str, Callable[..., list[Tensor]]] = {
     "apart": _apart,
     "offset": lambda *sizes: _counted(*sizes, first=7),
     "far": lambda *sizes: _counted(*sizes, first=1_000_000),
-    "one offset": _one_offset,
-    "own offsets": _own_offsets,
+    "one offset": lambda rng, B, Q, K: _counted(rng, B, Q, K, _drawn(rng, 90, B, 1)),
+    "own offsets": lambda rng, B, Q, K: [x + _drawn(rng, 90, B, 1) for x in _counted(rng, B, Q, K)],
     "gaps": _gaps,
-    "any order": _any_order,
-    "scattered": _scattered,
+    "any order": lambda rng, B, Q, K: [_drawn(rng, 150, B, n) for n in (Q, K)],
+    "scattered": lambda rng, B, Q, K: [_drawn(rng, 1_000_000, B, n) for n in (Q, K)],
 }
 """Positions of queries and keys, `(B|1, Q|K)`."""

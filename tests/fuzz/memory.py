@@ -9,15 +9,12 @@ import resource
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from . import attend, kinds
-from .compare import Outcome, WrongResultError
+from .compare import Case, Outcome, WrongResultError
 from .kinds import InvalidCaseError
-
-Case = dict[str, Any]
 
 SIMPLEST: Case = attend.SIMPLEST | {"megabytes": 0}
 
@@ -69,15 +66,14 @@ def run(case: Case) -> Outcome:
 
 def _limited(case: Case, results: Connection) -> None:
     torch.set_num_threads(1)
+    what, detail = "", ""
     try:
         _check(case)
-        results.send(("", ""))
     except InvalidCaseError as error:
-        results.send(("invalid", str(error)))
-    except WrongResultError as error:
-        results.send((error.what, str(error)))
+        what, detail = "invalid", str(error)
     except Exception as error:
-        results.send((type(error).__name__, str(error)))
+        what, detail = getattr(error, "what", type(error).__name__), str(error)
+    results.send((what, detail))
 
 
 def _check(case: Case) -> None:

@@ -4,8 +4,6 @@ against the same model in float64 by the definition, without packing."""
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -18,12 +16,10 @@ from shapeshift.model import ModelConfig, Transformer, label_smoothed_loss
 from shapeshift.model.inference import copy_for_inference
 from shapeshift.positions import KINDS, POSITION_IDS, Part, PositionIds, Scheme
 
-from .compare import Outcome, Results, floor_of
+from .compare import Case, Outcome, Results, floor_of, gradients
 from .definition import UNIT
 from .kinds import OWN, WHOLE, InvalidCaseError, draw_options, full_name
 from .twin import references
-
-Case = dict[str, Any]
 
 VOCABULARY, EPSILON = 23, 0.1
 
@@ -187,16 +183,9 @@ def run(case: Case) -> Outcome:
     source, target_input, target = batch(case)
 
     def results(loss: Tensor, model: Any) -> Results:
-        names, parameters = zip(*model.named_parameters(), strict=True)
-        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-        return {"loss": loss.detach()} | {
-            f"gradient of {n}": torch.zeros_like(p) if g is None else g
-            for n, p, g in zip(names, parameters, grads, strict=True)
-        }
+        return {"loss": loss.detach()} | gradients(loss, dict(model.named_parameters()))
 
-    with ExitStack() as stack:
-        if is_autocast:
-            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
         torch.manual_seed(case["seed"])  # of random position ids
         loss = label_smoothed_loss(model, source, target_input, target, EPSILON).smoothed
     found = results(loss, model)
@@ -208,7 +197,7 @@ def run(case: Case) -> Outcome:
         loss = F.cross_entropy(logits, target[real], reduction="sum", label_smoothing=EPSILON)
         return results(loss, twin)
 
-    exact, rounded = references(deepcopy(model).double(), unit, by_definition)
+    exact, rounded = references(model, unit, by_definition)
     # Hidden units near zero switch in bf16, and with them a part of the gradients: all of that of
     # their own weights.
     switches = is_autocast and case["activation"] == "relu"

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-from contextlib import ExitStack
-from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -16,12 +14,10 @@ from torch import Tensor
 from shapeshift import use_position
 from shapeshift._system.errors import ShapeshiftError
 
-from .compare import Outcome, Results, floor_of
+from .compare import Case, Outcome, Results, floor_of, gradients
 from .definition import UNIT
 from .kinds import InvalidCaseError, draw_options
 from .twin import references
-
-Case = dict[str, Any]
 
 VOCABULARY = 60
 
@@ -160,21 +156,12 @@ def run(case: Case) -> Outcome:
             logits: Tensor = torch.cat(outputs, 1)[real]
         found = {"logits": logits.detach()}
         if case["grad"]:
-            names, wanted = zip(
-                *((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True
-            )
-            given = cotangent[real].to(logits.dtype)
-            grads = torch.autograd.grad(logits, wanted, given, allow_unused=True)
-            found |= {
-                f"gradient of {n}": torch.zeros_like(p) if g is None else g
-                for n, p, g in zip(names, wanted, grads, strict=True)
-            }
+            wanted = {n: p for n, p in model.named_parameters() if p.requires_grad}
+            found |= gradients(logits, wanted, cotangent[real].to(logits.dtype))
         return found
 
-    with ExitStack() as stack:
-        if case["dtype"] == "autocast":
-            stack.enter_context(torch.autocast("cpu", torch.bfloat16))
+    with torch.autocast("cpu", torch.bfloat16, enabled=case["dtype"] == "autocast"):
         found = call(model, case["chunks"])
-    exact, rounded = references(deepcopy(model).double(), unit, lambda twin: call(twin, []))
+    exact, rounded = references(model, unit, lambda twin: call(twin, []))
     sums = 1 if unit == UNIT[torch.bfloat16] else max(B * T * T, 12 * case["H"] * case["E"])
     return Outcome(found, exact, rounded, frozenset(), sums, floor=floor_of(exact, unit))

@@ -8,28 +8,11 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from . import attend, decoding, layers, memory, models, outside
-from .compare import Outcome, WrongResultError
+from .compare import Case, WrongResultError
 from .kinds import InvalidCaseError
-
-Case = dict[str, Any]
-
-
-class Area(Protocol):
-    """A module of this package.
-
-    Attributes:
-        SIMPLEST: each option of a case, and what it is when nothing happens.
-    """
-
-    SIMPLEST: Case
-
-    def draw(self, rng: random.Random) -> Case: ...
-
-    def run(self, case: Case) -> Outcome: ...
-
 
 AREAS: dict[str, Any] = {
     "attend": attend,
@@ -39,6 +22,9 @@ AREAS: dict[str, Any] = {
     "outside": outside,
     "memory": memory,
 }
+"""Modules with SIMPLEST, each option of a case and what it is when nothing happens; `draw(rng)`,
+which returns a case; and `run(case)`, which returns its outcome."""
+
 SHARES = {"attend": 80, "layers": 12, "decoding": 4, "models": 4, "outside": 1, "memory": 0.2}
 """How often an area is drawn."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -51,11 +52,12 @@ def rounding(model: nn.Module, compute: Arithmetic) -> Iterator[None]:
 def references(
     model: nn.Module, unit: float, run: Callable[[nn.Module], Results]
 ) -> tuple[Results, Callable[[int], Results]]:
-    """Return what `run` returns for a model in float64, by the definition: exactly, and for a seed,
-    with the rounding errors of a dtype with unit roundoff `unit`."""
+    """Return what `run` returns for a copy of the model in float64, by the definition: exactly, and
+    for a seed, with the rounding errors of a dtype with unit roundoff `unit`."""
+    twin = deepcopy(model).double()
 
     def compute(seed: int | None) -> Results:
-        with rounding(model, Arithmetic(unit, seed)), recording():
-            return run(model)
+        with rounding(twin, Arithmetic(unit, seed)), recording():
+            return run(twin)
 
     return compute(None), compute

@@ -8,11 +8,12 @@ import pytest
 
 MINE = """\
 data:
-  corpus: {corpus: grammar, num_train: 2500, num_valid: 20, num_test: 60}
+  corpus: {corpus: grammar, num_train: 1200, num_valid: 20, num_test: 60}
   subwords: {vocab_size: 500}
   recipe: {name: extrapolate, max_length: 20}
 model: {dim: 16, num_heads: 2, ff_dim: 16, encoder_layers: 1, decoder_layers: 1}
-training: {max_updates: 4, checkpoint_every: 2, log_every: 2, average_checkpoints: 1, device: cpu}
+training: {max_updates: 4, batch: {max_tokens: 500}, checkpoint_every: 2, log_every: 2,
+  average_checkpoints: 1, device: cpu}
 decoding: {beam: 1, max_length_a: 0, max_length_b: 12}
 evaluation: {length_buckets: [21, 41]}
 """

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -11,11 +10,9 @@ from shapeshift import load_run
 from shapeshift.evaluation.scores import Scores
 from shapeshift.training.log import read_log
 
+from ..soak.commands import write_run
 from ..unit.cli.running import ENVIRONMENT
 from ..unit.cli.running import shapeshift as run_command
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
-from commands import write_run
 
 MAX_UPDATES = 120
 

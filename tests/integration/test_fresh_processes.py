@@ -3,12 +3,10 @@
 import hashlib
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 import shapeshift
 from shapeshift.config import load_config
@@ -17,10 +15,8 @@ from shapeshift.run.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
 
+from ..soak.commands import Command, write_run
 from ..unit.cli.running import ENVIRONMENT, python
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
-from commands import Command, write_run
 
 TRAIN = ("-m", "shapeshift", "train")
 SOURCES = str(Path(shapeshift.__file__).parents[1])
@@ -30,13 +26,8 @@ SOURCES = str(Path(shapeshift.__file__).parents[1])
 def project(tmp_path_factory):
     """A configuration and its text, which is found from any folder; prepared once."""
     folder = tmp_path_factory.mktemp("project")
-    write_run(folder, 9)
-    path = folder / "toy.yaml"
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    document["data"]["corpus"]["root"] = str(folder / "text")
     parts = [{"kind": "sinusoidal", "place": "embedding"}, {"kind": "t5", "place": "self"}]
-    document["position"] = {"position_ids": {"name": "shifted"}, "parts": parts}
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    write_run(folder, 9, position={"position_ids": {"name": "shifted"}, "parts": parts})
     return folder
 
 

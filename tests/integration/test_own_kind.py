@@ -15,12 +15,12 @@ import pytest
 
 from shapeshift.positions import KINDS, registry
 
+from ..pages import ROOT, blocks
 from ..unit.cli.running import ENVIRONMENT, python, shapeshift
 from .conftest import MINE
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "tutorials" / "own-kind.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+PAGE = "docs/tutorials/own-kind.md"
+SNIPPETS = blocks(PAGE, "python")
 REGISTER = next(each for each in SNIPPETS if "KINDS[" in each)
 
 
@@ -39,7 +39,8 @@ def test_every_snippet_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_the_kind_passes_the_contract_tests(tmp_path: Path) -> None:
     (tmp_path / "root_distance.py").write_text(SNIPPETS[0], encoding="utf-8")
     (tmp_path / "register_root_distance.py").write_text(REGISTER, encoding="utf-8")
-    (command,) = re.findall(r"^PYTHONPATH=\. \.venv/bin/python (.*)$", PAGE, flags=re.MULTILINE)
+    lines = "".join(blocks(PAGE, "sh"))
+    (command,) = re.findall(r"^PYTHONPATH=\. \.venv/bin/python (.*)$", lines, flags=re.MULTILINE)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     ended = python(*command.split(), cwd=ROOT, env=ENVIRONMENT | {"PYTHONPATH": path})
     assert ended.returncode == 0, ended.stdout

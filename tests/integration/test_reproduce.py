@@ -4,13 +4,10 @@ soak/test_kills.py."""
 import json
 import re
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
-from commands import Command, write_study
+from ..soak.commands import Command, write_study
 
 STUDY = "reproduced/full/studies/toy"
 

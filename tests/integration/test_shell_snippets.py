@@ -16,10 +16,10 @@ import pytest
 
 from shapeshift.data.grammar import generate
 
+from ..pages import ROOT, blocks
 from ..unit.cli.running import shapeshift
 from .test_own_paper import write_paper
 
-ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md"]
 PAGES += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 
@@ -65,10 +65,8 @@ OF_FILES = ("mine.yaml", "study.yaml", "multi30k", "small")
 
 def lines(page: str) -> list[str]:
     """Return the command lines of a page, without comments, continued ones joined."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    blocks = [block for language, block in found if language in ("", "sh", "bash", "console")]
-    joined = re.sub(r"\\\n\s*", "", "\n".join(blocks)).splitlines()
+    shown = "\n".join(blocks(page, "", "sh", "bash", "console"))
+    joined = re.sub(r"\\\n\s*", "", shown).splitlines()
     stripped = (re.sub(r"(^|\s)#.*", "", line).strip() for line in joined)
     return [line for line in stripped if re.match(r"[a-zA-Z_]+[ =]", line) and "  " not in line]
 
@@ -86,8 +84,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path = tmp_path / f"{name}.{language}"
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(f"{pair[side]}\n" for pair in part), encoding="utf-8")
-    tutorial = (ROOT / "docs" / "tutorials" / "own-study.md").read_text(encoding="utf-8")
-    [study] = re.findall(r"```yaml\n(title: .*?)```", tutorial, re.DOTALL)
+    tutorial = blocks("docs/tutorials/own-study.md", "yaml")
+    [study] = [block for block in tutorial if block.startswith("title: ")]
     (tmp_path / "study.yaml").write_text(study, encoding="utf-8")
     write_paper(tmp_path)
     (tmp_path / "benchmarks").mkdir()

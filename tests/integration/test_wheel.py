@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[2]
+from ..pages import ROOT, blocks
+
 PACKED = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
 TIMEOUT_S = 300
 Run = Callable[..., str]
@@ -94,9 +95,7 @@ def make(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 def snippet(mark: str) -> str:
     """Return the only Python block of the README that contains `mark`."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    (found,) = [block for block in blocks if mark in block]
+    (found,) = [block for block in blocks("README.md", "python") if mark in block]
     return found
 
 

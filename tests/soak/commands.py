@@ -187,10 +187,12 @@ def write_toy(folder: Path, max_updates: int, **training: object) -> dict[str, o
     }  # fmt: skip
 
 
-def write_run(folder: Path, max_updates: int, checkpoint_every: int = 3) -> None:
+def write_run(
+    folder: Path, max_updates: int, checkpoint_every: int = 3, position: object = "shape"
+) -> None:
     """Write `toy.yaml` and its text."""
     toy = write_toy(folder, max_updates, accumulation=2, checkpoint_every=checkpoint_every)
-    (folder / "toy.yaml").write_text(yaml.safe_dump(toy | {"position": "shape"}), encoding="utf-8")
+    (folder / "toy.yaml").write_text(yaml.safe_dump(toy | {"position": position}), "utf-8")
 
 
 def write_study(folder: Path, max_updates: int, **grid: object) -> None:

@@ -7,20 +7,18 @@ import hashlib
 import json
 import random
 import re
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from commands import Command, kill_at, note_trainings, without_clock, write_run, write_study
 
 from shapeshift.run.folder import AVERAGE
 from shapeshift.run.record import MeasureRecord
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest
+
+from .commands import Command, kill_at, note_trainings, without_clock, write_run, write_study
 
 CHECKPOINT_EVERY = 3
 OPERATIONS_OF_A_SAVE = 30

@@ -150,30 +150,23 @@ def check_translate(data: bytes, on_long: str | None, folder: Path) -> None:
         assert sorted(x.name for x in folder.iterdir()) == ["source"]
 
 
-def fuzz(num_files: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-
-        @settings(
-            max_examples=num_files,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(files, policies)
-        def check(data: bytes, on_long: str | None) -> None:
-            check_translate(data, on_long, Path(name).resolve())
-
-        check()
+MANY = int(os.environ.get("FUZZED_FILES", "10000"))
 
 
-def test_a_few_hundred_files() -> None:
-    fuzz(200)
+@pytest.mark.parametrize("num_files", [200, pytest.param(MANY, marks=pytest.mark.soak)])
+def test_fuzzed_files(num_files: int, tmp_path: Path) -> None:
+    @settings(
+        max_examples=num_files,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(files, policies)
+    def check(data: bytes, on_long: str | None) -> None:
+        check_translate(data, on_long, tmp_path)
 
-
-@pytest.mark.soak
-def test_ten_thousand_files() -> None:
-    fuzz(int(os.environ.get("FUZZED_FILES", "10000")))
+    check()
 
 
 @pytest.mark.parametrize("on_long", ["error", "split", "skip"])

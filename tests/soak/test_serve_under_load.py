@@ -26,10 +26,9 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "serve"))
-from untrained import write_run
-
 from shapeshift.run.folder import Run
+
+from ..unit.serve.untrained import write_run
 
 ALLOWED = {None, 200, 400, 404, 405, 408, 413, 422, 429, 503}
 INVARIANT = "decoding.batch_invariant=true"

@@ -21,7 +21,8 @@ from shapeshift.config.yaml_file import parse_yaml
 from shapeshift.study.catalogue import PaperSpec, find_studies
 from shapeshift.study.spec import StudySpec
 
-ROOT = Path(__file__).parents[2]
+from ..pages import ROOT, blocks
+
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -36,12 +37,6 @@ TESTED_ALONE = {
 }
 """Page whose Python needs names that the page does not define → the test that runs it, and how many
 blocks it runs."""
-
-
-def blocks(page: str, *languages: str) -> list[str]:
-    """Return what stands in a page's fences of these languages."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGES[page], flags=re.MULTILINE | re.DOTALL)
-    return [text for language, text in found if language in languages]
 
 
 def anchors(text: str) -> set[str]:

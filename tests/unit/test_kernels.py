@@ -2,12 +2,9 @@
 
 import itertools
 import math
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from copy import deepcopy
 from pathlib import Path
@@ -29,7 +26,6 @@ from shapeshift.model import loss
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
     FIRE,
-    KERPLE,
     T5,
     ALiBi,
     Chain,
@@ -42,6 +38,8 @@ from shapeshift.positions import (
 from shapeshift.positions.base import Representation
 from shapeshift.positions.pairs import Table
 from shapeshift.positions.turns import Turn, rotate
+
+from .cli.running import ENVIRONMENT, python
 
 DTYPES = [torch.float32, torch.bfloat16]
 NEAR = {
@@ -60,6 +58,14 @@ def compiled():
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The arguments of all calls of functions in C."""
+    seen, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *args: seen.append(args) or call(*args))
+    return seen
 
 
 def masks(B, H, Q, K, dtype):
@@ -124,11 +130,9 @@ def test_dropout(shape, dtype, relu, monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (4, 33, 70)])
-def test_a_sum_with_what_is_dropped(shape, dtype, monkeypatch):
+def test_a_sum_with_what_is_dropped(shape, dtype, calls):
     x, grad = (torch.randn(shape).transpose(0, -1) for _ in range(2))
     branch = torch.randn(shape).to(dtype).transpose(0, -1)
-    calls, call = [], library.call
-    monkeypatch.setattr(library, "call", lambda *args: calls.append(args) or call(*args))
     results = []
     for add in (add_dropped, lambda x, branch, *how: x + dropout(branch.float(), *how)):
         leaves = [y.clone().requires_grad_() for y in (x, branch)]
@@ -331,22 +335,19 @@ def test_probabilities_computed_again_are_those_that_are_kept(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout_p", [0.2, None])
-def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
+def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, calls, monkeypatch):
     torch.manual_seed(0)
     if dropout_p is None:
         monkeypatch.setattr(blocked, "BLOCK", 1000)  # PyTorch's way in 4 parts of each sentence
         monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 8)
     position = Shaw(num_heads=2, head_dim=8, max_distance=4, causal=causal).to(dtype)
     q, k, v = (torch.randn(2, 2, 40, 8).to(dtype).requires_grad_() for _ in range(3))
-    pos = torch.arange(40)[None]
-    calls, call = [], library.call
-    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
 
     def run():
         for x in (q, k, v, *position.parameters()):
             x.grad = None
         torch.manual_seed(1)
-        out = attend(q, k, v, None, position, pos, pos, dropout_p or 0.0, causal=causal)
+        out = attend(q, k, v, None, position, POS, POS, dropout_p or 0.0, causal=causal)
         out.float().square().sum().backward()
         return [out, *(x.grad for x in (q, k, v, *position.parameters()))]
 
@@ -354,7 +355,8 @@ def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
         without_hooks.setattr(pairs, "query_bias", None)
         without_hooks.setattr(pairs, "value_bias", None)
         got = run()
-    assert [x for x in calls if "attention" in x] == ["attention_forward", "attention_backward"]
+    names = [name for name, *_ in calls if "attention" in name]
+    assert names == ["attention_forward", "attention_backward"]
     calls.clear()
     monkeypatch.setattr(library, "library", lambda _: None)
     expected = run()
@@ -394,22 +396,15 @@ def test_a_bias_by_distance_is_that_of_all_pairs(threads, num_rows, again_from, 
         assert error <= near * found[1][3].float().norm()
 
 
-BY_DISTANCE = {
-    "alibi": lambda: ALiBi(num_heads=2),
-    "t5": lambda: T5(dim=16, num_heads=2),
-    "kerple": lambda: KERPLE(num_heads=2),
-    "both": lambda: Chain(ALiBi(num_heads=2), T5(dim=16, num_heads=2)),
-}
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", BY_DISTANCE)
-def test_biases_by_distance(kind, causal, dtype, monkeypatch):
+@pytest.mark.parametrize("kinds", [["alibi"], ["t5"], ["kerple"], ["alibi", "t5"]], ids="-".join)
+def test_biases_by_distance(kinds, causal, dtype, monkeypatch):
     """Kinds of bias in a layer and in `attend`, queries behind the keys too, in few numbers."""
     monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 8)
     torch.manual_seed(0)
-    position = BY_DISTANCE[kind]().to(dtype)
+    parts = [get(kind, dim=16, num_heads=2).to(dtype) for kind in kinds]
+    position = Chain(*parts) if len(parts) > 1 else parts[0]
     layer = Attention(16, 2, 0.0, position).to(dtype)
     x, pos = torch.randn(2, 40, 16).to(dtype), torch.arange(40)[None] + torch.tensor([[0], [7]])
     q, k, v = (torch.randn(2, 2, n, 8).to(dtype).requires_grad_() for n in (30, 40, 40))
@@ -506,49 +501,40 @@ def test_what_is_learned_outside_the_kernel_has_its_gradient(position, monkeypat
         torch.testing.assert_close(grad, expected[name], **NEAR[torch.float32])
 
 
-class WrongTables(Shaw):
-    def distance_vectors(self):
-        return Table(self.keys[..., :8], -1), None
+def sized(*sizes):
+    return {"bias": lambda self, *pos, dtype: torch.zeros(sizes, dtype=dtype)}
 
 
-class WrongTurns(Rotary):
-    def turn(self, pos, dtype):
-        return super().turn(pos[:, :-1], dtype)
+WRONG_METHODS = {
+    "tables": (
+        (Shaw, {"num_heads": 4, "head_dim": 16, "max_distance": 1, "add_to": "keys"}),
+        {"distance_vectors": lambda self: (Table(self.keys[..., :8], -1), None)},
+        r"got \(1, 3, 8\)",
+    ),
+    "turns": (
+        (Rotary, {"head_dim": 16}),
+        {"turn": lambda self, pos, dtype: Rotary.turn(self, pos[:, :-1], dtype)},
+        r"got \(1, 3, 8\)",
+    ),
+    "numbers": (
+        (ALiBi, {"num_heads": 4}),
+        {"distance_bias": lambda self, n, dtype: ALiBi.distance_bias(self, n[1:], dtype)},
+        r"distance_bias .* got \(4, 6\)",
+    ),
+    "bias": ((Representation, {}), sized(1, 1, 3, 4), r"got \(1, 1, 3, 4\)"),
+    "too large": (
+        (Representation, {}),
+        sized(1, 1, 6, 6),
+        r"= \(4, 4, 4, 4\), or 1, got \(1, 1, 6, 6\)",
+    ),
+    "no heads": ((Representation, {}), sized(4, 4), r"four dimensions.*, got \(4, 4\)"),
+}
 
 
-class WrongNumbers(ALiBi):
-    def distance_bias(self, distances, dtype):
-        return super().distance_bias(distances[1:], dtype)
-
-
-class WrongBias(Representation):
-    def bias(self, pos_q, pos_k, *, dtype):
-        return torch.zeros(1, 1, pos_q.shape[1] - 1, pos_k.shape[1], dtype=dtype)
-
-
-class TooLarge(Representation):
-    def bias(self, pos_q, pos_k, *, dtype):
-        return torch.zeros(1, 1, pos_q.shape[1] + 2, pos_k.shape[1] + 2, dtype=dtype)
-
-
-class NoHeads(Representation):
-    def bias(self, pos_q, pos_k, *, dtype):
-        return torch.zeros(pos_q.shape[1], pos_k.shape[1], dtype=dtype)
-
-
-@pytest.mark.parametrize(
-    ("position", "message"),
-    [
-        (WrongTables(num_heads=4, head_dim=16, max_distance=1, add_to="keys"), r"got \(1, 3, 8\)"),
-        (WrongTurns(head_dim=16), r"got \(1, 3, 8\)"),
-        (WrongNumbers(num_heads=4), r"distance_bias .* got \(4, 6\)"),
-        (WrongBias(), r"got \(1, 1, 3, 4\)"),
-        (TooLarge(), r"= \(4, 4, 4, 4\), or 1, got \(1, 1, 6, 6\)"),
-        (NoHeads(), r"four dimensions.*, got \(4, 4\)"),
-    ],
-    ids=["tables", "turns", "numbers", "bias", "too large", "no heads"],
-)
-def test_nothing_is_read_beyond_what_a_kind_of_ones_own_returns(position, message):
+@pytest.mark.parametrize("case", WRONG_METHODS)
+def test_nothing_is_read_beyond_what_a_kind_of_ones_own_returns(case):
+    (kind, options), methods, message = WRONG_METHODS[case]
+    position = type("Own", (kind,), methods)(**options)
     attention, x, pos = Attention(64, 4, 0.0, position), torch.randn(4, 4, 64), POS[:, :4]
     with pytest.raises(ShapeshiftError, match=message):
         attention(x, x, pos, pos, None)
@@ -566,10 +552,8 @@ SECOND = {
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", SECOND)
-def test_gradients_have_gradients(name, causal, monkeypatch):
+def test_gradients_have_gradients(name, causal, calls):
     """Those of the kernels, in float32, are those of PyTorch's steps in float64."""
-    calls, call = [], library.call
-    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
     torch.manual_seed(0)
     layer, x = Attention(32, 2, 0.0, SECOND[name]()), torch.randn(2, 7, 32)
     mask = torch.zeros(2, 1, 1, 7)
@@ -582,7 +566,8 @@ def test_gradients_have_gradients(name, causal, monkeypatch):
         first = torch.autograd.grad(out.pow(3).sum(), leaves, create_graph=True)
         size = sum(grad.square().sum() for grad in first)
         found.append([*first, *torch.autograd.grad(size, leaves)])
-        assert ("attention_forward" in calls) == (dtype == torch.float32)
+        served = "attention_forward" in [name for name, *_ in calls]
+        assert served == (dtype == torch.float32)
         calls.clear()
     largest = max(map(torch.max, map(torch.abs, found[1])))
     for got, expected in zip(*found, strict=True):
@@ -645,14 +630,8 @@ def test_second_derivatives_in_float64(num_tokens):
     torch.testing.assert_close(again, slopes)
 
 
-def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(code, *arguments, **environment):
+    return python("-c", code, *arguments, env=ENVIRONMENT | environment, timeout=None)
 
 
 FEW = "import torch; from shapeshift import kernels; x = torch.zeros(2, 2); "
@@ -733,6 +712,8 @@ def test_a_package_without_libraries_says_so_once_and_computes_in_pytorch(tmp_pa
 def test_kernels_of_other_instruction_sets(name):
     if name not in processor.instruction_sets():
         pytest.skip(f"the processor has no {name}")
+    if {library._found(dtype)[1] for dtype in DTYPES} == {name}:
+        pytest.skip("this process has run them")
     some = "cross_entropy or heads_with_masks or is_that_of or few_queries"
     code = f"import sys, pytest; sys.exit(pytest.main({['-xq', '-n0', '-k', some, __file__]}))"
     done = run(code, SHAPESHIFT_KERNELS=name)
@@ -811,18 +792,33 @@ def test_every_function_is_in_the_readme():
     assert [name for name in functions_in_c() if f"`{name}`" not in table] == []
 
 
-def few(dtype=torch.float32, E=16, **changed):
-    given = {
-        "q": torch.zeros(2, 1, 1, E),
-        "k": torch.zeros(2, 1, 3, E),
-        "v": torch.zeros(2, 1, 3, E),
-    }
-    given = {name: x.to(dtype) for name, x in given.items()} | changed
-    return decoding.decode_step(**given)
+def few(E=16, **changed):
+    given = {name: torch.zeros(2, 1, n, E) for name, n in {"q": 1, "k": 3, "v": 3}.items()}
+    return decoding.decode_step(**given | changed)
 
 
 IDS = torch.zeros(3, dtype=torch.int64)
 ROWS = torch.zeros(3, 2, dtype=torch.int32)
+SUMS = torch.zeros(3, 2)
+
+
+def linear(x, bias):
+    return decoding.linear(x, decoding.panels(torch.zeros(5, 4)), bias, False)
+
+
+def cross_entropy(logits, targets):
+    return training.cross_entropy(logits, targets, 0.9, True)
+
+
+def best(forced=IDS, num=2, sums=SUMS):
+    return decoding.best_continuations(torch.zeros(6, 9), sums, forced, num, (0, 1))
+
+
+def attend_spans(rows, *spans):
+    return cpu.attend_rows(rows, NONE, num_heads=1, spans=tuple(Spans(*x) for x in spans))
+
+
+ONE = IDS[:1]
 WRONG = {
     "other device": lambda: few(k=torch.zeros(2, 1, 3, 16, device="meta")),
     "bias of another device": lambda: few(bias=torch.zeros(1, 1, 1, 3, device="meta")),
@@ -832,59 +828,33 @@ WRONG = {
     "fewer rows of keys": lambda: few(k=torch.zeros(1, 1, 3, 16), v=torch.zeros(1, 1, 3, 16)),
     "int64 rows": lambda: few(rows=ROWS.long()),
     "short rows": lambda: few(rows=ROWS[:2]),
-    "narrow input": lambda: decoding.linear(
-        torch.zeros(2, 3), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
-    ),
-    "wide input": lambda: decoding.linear(
-        torch.zeros(2, 9), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
-    ),
-    "long bias": lambda: decoding.linear(
-        torch.zeros(2, 4), decoding.panels(torch.zeros(5, 4)), torch.zeros(99), False
-    ),
-    "bf16 input": lambda: decoding.linear(
-        torch.zeros(2, 4).bfloat16(), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
-    ),
+    "narrow input": lambda: linear(torch.zeros(2, 3), torch.zeros(5)),
+    "wide input": lambda: linear(torch.zeros(2, 9), torch.zeros(5)),
+    "long bias": lambda: linear(torch.zeros(2, 4), torch.zeros(99)),
+    "bf16 input": lambda: linear(torch.zeros(2, 4).bfloat16(), torch.zeros(5)),
     "bf16 weight": lambda: decoding.panels(torch.zeros(5, 4).bfloat16()),
-    "float64": lambda: training.cross_entropy(torch.zeros(3, 4).double(), IDS, 0.9, True),
-    "short targets": lambda: training.cross_entropy(torch.zeros(3, 4), IDS[:2], 0.9, True),
-    "float targets": lambda: training.cross_entropy(torch.zeros(3, 4), IDS.float(), 0.9, True),
-    "strided logits": lambda: training.cross_entropy(torch.zeros(4, 3).t(), IDS, 0.9, True),
-    "other forced ids": lambda: decoding.best_continuations(
-        torch.zeros(6, 9), torch.zeros(3, 2), IDS[:2], 2, (0, 1)
-    ),
-    "nothing continues": lambda: decoding.best_continuations(
-        torch.zeros(6, 9), torch.zeros(3, 2), IDS, 0, (0, 1)
-    ),
-    "other sums": lambda: decoding.best_continuations(
-        torch.zeros(6, 9), torch.zeros(3, 3), IDS, 2, (0, 1)
-    ),
+    "float64": lambda: cross_entropy(torch.zeros(3, 4).double(), IDS),
+    "short targets": lambda: cross_entropy(torch.zeros(3, 4), IDS[:2]),
+    "float targets": lambda: cross_entropy(torch.zeros(3, 4), IDS.float()),
+    "strided logits": lambda: cross_entropy(torch.zeros(4, 3).t(), IDS),
+    "other forced ids": lambda: best(IDS[:2]),
+    "nothing continues": lambda: best(num=0),
+    "other sums": lambda: best(sums=torch.zeros(3, 3)),
     "sum of another size": lambda: training.dropout(
         torch.zeros(9), 1, 0, 1.0, residual=torch.zeros(8)
     ),
     "fewer bits": lambda: training.dropout_backward(
         torch.zeros(99), torch.zeros(2, dtype=torch.uint8), 1.0, torch.float32
     ),
-    "heads": lambda: cpu.attend_rows(
-        [torch.zeros(1, 2, 3, 8), torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8)], NONE
-    ),
+    "heads": lambda: cpu.attend_rows([torch.zeros(1, n, 3, 8) for n in (2, 1, 1)], NONE),
     "a query without a key": lambda: cpu.attend_rows(
         [torch.zeros(1, 2, n, 8) for n in (40, 3, 3)], NONE, causal=True
     ),
-    "more sentences of queries": lambda: cpu.attend_rows(
-        [torch.zeros(5, 8), torch.zeros(5, 16)],
-        NONE,
-        num_heads=1,
-        spans=(Spans(IDS, IDS + 1), Spans(IDS[:1], IDS[:1] + 1)),
+    "more sentences of queries": lambda: attend_spans(
+        [torch.zeros(5, 8), torch.zeros(5, 16)], (IDS, IDS + 1), (ONE, ONE + 1)
     ),
-    "no such tokens": lambda: cpu.attend_rows(
-        [torch.zeros(5, 24)], NONE, num_heads=1, spans=(Spans(IDS[:1], IDS[:1] + 6),) * 2
-    ),
-    "before the first": lambda: cpu.attend_rows(
-        [torch.zeros(5, 24)],
-        NONE,
-        num_heads=1,
-        spans=(Spans(IDS[:1] - 1, IDS[:1] + 2),) * 2,
-    ),
+    "no such tokens": lambda: attend_spans([torch.zeros(5, 24)], *[(ONE, ONE + 6)] * 2),
+    "before the first": lambda: attend_spans([torch.zeros(5, 24)], *[(ONE - 1, ONE + 2)] * 2),
     "meta turns": lambda: cpu.attend_rows(
         [torch.zeros(1, 2, 3, 8)] * 3,
         NONE,
@@ -901,10 +871,8 @@ def test_nothing_is_read_or_written_beyond_a_tensor(wrong):
 
 OUT_OF_RANGE = {
     "rows": lambda x: few(rows=ROWS + x),
-    "forced ids": lambda x: decoding.best_continuations(
-        torch.zeros(6, 9), torch.zeros(3, 2), IDS + (x if x >= 0 else -2), 2, (0, 1)
-    ),
-    "targets": lambda x: training.cross_entropy(torch.zeros(3, 4), (IDS + x).int(), 0.9, True),
+    "forced ids": lambda x: best(IDS + (x if x >= 0 else -2)),
+    "targets": lambda x: cross_entropy(torch.zeros(3, 4), (IDS + x).int()),
 }
 
 

@@ -1,4 +1,4 @@
-"""What stands around the code: workflows, the version, the files of the house."""
+"""What stands around the code: workflows, the version, lock files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import shapeshift
 from shapeshift.config.yaml_file import parse_yaml
@@ -51,3 +53,50 @@ def test_the_tests_of_the_library_alone_exist() -> None:
     assert (ROOT / folder).is_dir()
     assert files
     assert [name for name in files if not (ROOT / "tests" / "unit" / name).is_file()] == []
+
+
+LOCKS = {"requirements.lock": "dev", "requirements-testbed.lock": "testbed"}
+"""File → the extra that it is for."""
+
+
+def pins(file: str) -> list[tuple[str, str, str]]:
+    """Return name, version and what asks for it, of each package that has a hash."""
+    return re.findall(
+        r"^(\S+)==(\S+).*(?:\n    --hash=sha256:[0-9a-f]{64}.*)+\n +# via (.*)$",
+        (ROOT / file).read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+
+
+def asked_for(extra: str) -> set[tuple[str, SpecifierSet]]:
+    """Return the requirements of the package with an extra, by name."""
+    project, found = PYPROJECT["project"], set()
+    todo = [*project["dependencies"], f"shapeshift[{extra}]"]
+    while todo:
+        asked = Requirement(todo.pop())
+        if asked.name == "shapeshift":
+            extras = (project["optional-dependencies"][name] for name in asked.extras)
+            todo += [line for lines in extras for line in lines]
+        else:
+            found.add((asked.name.lower().replace("_", "-"), asked.specifier))
+    return found
+
+
+@pytest.mark.parametrize(("file", "extra"), LOCKS.items())
+def test_a_lock_file_holds_what_the_package_asks_for_and_nothing_else(
+    file: str, extra: str
+) -> None:
+    """All by hash, except torch."""
+    direct = {name: version for name, version, via in pins(file) if "(pyproject.toml)" in via}
+    assert {"torch", *direct} == {name for name, _ in asked_for(extra)}
+    for name, specifier in asked_for(extra):
+        assert name == "torch" or direct[name] in specifier, name
+    names = {name for name, *_ in pins(file)} | {"shapeshift", "torch"}
+    for name, _, via in pins(file):  # what asks for it is in it
+        asking = {each for each in via.split(", ") if not each.startswith("-c ")}
+        assert {re.sub(r" \(.*| *\[.*", "", each) for each in asking} <= names, name
+
+
+def test_both_lock_files_have_the_same_versions() -> None:
+    all_pins, some = (dict(pin[:2] for pin in pins(file)) for file in LOCKS)
+    assert some.items() <= all_pins.items()
