@@ -66,8 +66,8 @@ def attend(
             fit each other, heads have different dtypes (outside autocast), or the mask is neither
             boolean nor float.
     """
-    how = {"dropout_p": dropout_p, "causal": causal, "state": state}
-    return run(_checked((q, k, v), mask, position, (pos_q, pos_k), **how)).transpose(1, 2)
+    options = {"dropout_p": dropout_p, "causal": causal, "state": state}
+    return run(_checked((q, k, v), mask, position, (pos_q, pos_k), **options)).transpose(1, 2)
 
 
 def attend_with_probs(
@@ -85,8 +85,8 @@ def attend_with_probs(
 ) -> tuple[Tensor, Tensor]:
     """Like `attend`, computed by `reference`. Also return the probabilities `(B, H, Q, K)` after
     dropout, zeros for a query that may see no key."""
-    how = {"dropout_p": dropout_p, "causal": causal, "state": state}
-    call = _checked((q, k, v), mask, position, (pos_q, pos_k), **how)
+    options = {"dropout_p": dropout_p, "causal": causal, "state": state}
+    call = _checked((q, k, v), mask, position, (pos_q, pos_k), **options)
     return reference.with_probabilities(call)
 
 
@@ -95,8 +95,8 @@ def _checked(
     mask: Tensor | None,
     position: Representation,
     at: tuple[Tensor, Tensor],
-    **how: Any,
+    **options: Any,
 ) -> Call:
-    check_call(*heads, position, *at, how["state"])
+    check_call(*heads, position, *at, options["state"])
     mask = None if mask is None else additive_for(mask, heads[0], heads[1].shape[2])
-    return Call(heads, position, *at, mask, rotated=True, **how)
+    return Call(heads, position, *at, mask, rotated=True, **options)
