@@ -26,11 +26,12 @@ $(STAMP): pyproject.toml requirements.lock $(KERNELS)
 $(TESTBED): pyproject.toml requirements-testbed.lock $(KERNELS)
 	$(call into_venv,requirements-testbed.lock,testbed)
 
-# All but torch by hash. What torch itself still lacks then is the packages of its CUDA builds.
+# All but torch by hash. What torch itself still lacks then is the packages of its CUDA builds. Python
+# compiles what it imports, which is a small part of them.
 define into_venv
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement $(1)
-	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes --no-deps --requirement $(1)
+	$(BIN)/python -m pip install --quiet --no-compile $(TORCH)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[$(2)]'
 	$(BIN)/python -m pip check
 	touch $@
@@ -67,7 +68,7 @@ $(TRITON):
 	$(BIN)/python -m pip install --quiet --no-deps --target $@ triton==3.9.0
 
 test-slow: install  ## every test that this machine can run
-	$(BIN)/python -m pytest -m 'not soak and not network'
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m 'not soak and not network'
 
 soak: install  ## kill training fifty times, a reproduction thirty; serve ten minutes; translate 10,000 fuzzed files
 	$(BIN)/python -m pytest -m soak
@@ -102,7 +103,7 @@ test-newest:  ## tests of what other libraries do, with their newest releases (T
 	.venv-newest/bin/python -m pip install --quiet $(TORCH)
 	.venv-newest/bin/python -m pip install --quiet --editable '.[dev]' $(TORCH)
 	.venv-newest/bin/python -m pip install --quiet --upgrade transformers ctranslate2 pydantic typer
-	.venv-newest/bin/python -m pytest -n auto --maxprocesses 4 -m 'not slow and not soak and not gpu and not network' $(NEWEST)
+	.venv-newest/bin/python -m pytest -n auto --maxprocesses 4 -m 'not soak and not gpu and not network' $(NEWEST)
 
 # Those that need no package beside the library's; tests/conftest.py has what they share.
 LIBRARY := tests/unit/check $(addprefix tests/unit/, positions/test_drawing.py positions/test_graph.py \

@@ -322,10 +322,10 @@ _CHECKED = """\
 
 The contract tests run over the registry, so a new kind is tested as soon as it is registered. They
 test every cell above, every scheme, every choice of position ids, and variants with other options.
-Compiling takes seconds per model, so `make test` compiles and exports only three models, one for
-each choice of position ids, which together have every kind at every place. `make test-slow`
-compiles each cell, scheme and variant separately. Compiled models run on the backends `eager` and,
-in training, `aot_eager`; `inductor` runs only with SHAPE, in `make test-slow`.
+Compiling takes seconds per model, so `make test-long` compiles and exports only a few models, which
+together have every kind at every place, and trains one of them. `make test-slow` does both with all
+of these and with each cell, scheme and variant separately. Compiled models run on the backends
+`eager` and, in training, `aot_eager`; `inductor` runs only with SHAPE, in `make test-slow`.
 """
 
 _REFERENCES = """\

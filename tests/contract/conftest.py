@@ -195,12 +195,13 @@ def stacked(request):
     return request.param
 
 
-@pytest.fixture(
-    params=[
-        *(pytest.param(scheme, id=name) for name, scheme in TOGETHER.items()),
-        *(pytest.param(scheme, id=name, marks=pytest.mark.slow) for name, scheme in CASES.items()),
-    ]
-)
+COMPILED = [
+    *(pytest.param(scheme, id=name) for name, scheme in TOGETHER.items()),
+    *(pytest.param(scheme, id=name, marks=pytest.mark.slow) for name, scheme in CASES.items()),
+]
+
+
+@pytest.fixture(params=COMPILED)
 def compiled_scheme(request):
     """As `scheme`, for tests that take seconds: few that have all kinds in them, unless `slow`."""
     return request.param

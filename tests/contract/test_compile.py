@@ -11,7 +11,7 @@ from shapeshift import SHAPE
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import SCHEMES
 
-from .conftest import close
+from .conftest import COMPILED, close
 
 SIZES = ((3, 9, 32), (2, 6, 11), (3, 4, 19))
 """Sentences, source and target lengths of some batches."""
@@ -63,6 +63,14 @@ def test_evaluation_is_one_graph_and_equals_eager(compiled_scheme, make_model, b
     assert graphs.frame_count == 1
 
 
+@pytest.mark.parametrize(
+    "compiled_scheme",
+    [
+        COMPILED[0],
+        *(pytest.param(*x.values, id=x.id, marks=pytest.mark.slow) for x in COMPILED[1:]),
+    ],
+    indirect=True,
+)
 def test_training_is_one_graph_and_equals_eager(
     compiled_scheme, make_model, batches, graphs_with_backward
 ):

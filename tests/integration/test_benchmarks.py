@@ -36,8 +36,11 @@ def test_a_script_measures(command, monkeypatch, capsys):
     [
         f"training_step.py {SMALL}",
         pytest.param("instruction_sets.py --repeats 1", marks=pytest.mark.slow),  # it compiles
-        "compare.py decoding --apart --size tiny --sentences 64 --forced-steps 3 --repeats 1"
-        " --text text.en text.de --vocabulary 200",
+        pytest.param(
+            "compare.py decoding --apart --size tiny --sentences 64 --forced-steps 3 --repeats 1"
+            " --text text.en text.de --vocabulary 200",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_script_that_changes_its_process_measures(command, tmp_path):

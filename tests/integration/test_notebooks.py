@@ -52,6 +52,7 @@ def test_shape_in_your_model(tmp_path: Path) -> None:
     assert shifted[at_48] > absolute[at_48] + 20
 
 
+@pytest.mark.slow
 def test_compare_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = run("compare_positions.ipynb", tmp_path, "PAIRS, UPDATES = 400, 4")

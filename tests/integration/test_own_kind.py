@@ -111,6 +111,7 @@ def test_the_command_line_does_all_with_a_kind_of_ones_own(folder: Path, trained
     assert re.search(r"export parity +onnx +pass", checked) or not find_spec("onnxruntime")
 
 
+@pytest.mark.slow
 def test_workers_import_kinds_and_measures(folder: Path) -> None:
     system = f"root 'position={{name: root, {PARTS}}}'"
     shown = command(folder, "compare", "mine.yaml", "--position", "ape", "--position", system)
@@ -132,6 +133,7 @@ def test_workers_import_kinds_and_measures(folder: Path) -> None:
     assert logs == {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")}
 
 
+@pytest.mark.slow
 def test_a_run_never_brings_its_module_and_a_changed_one_is_refused(
     folder: Path, trained: Path, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ claims:
 """
 
 
+@pytest.mark.slow
 def test_metrics_of_ones_own_have_tests_claims_and_figures(folder):
     """Workers are processes of their own, which import the measure; they find the runs trained."""
     (folder / "my_measures.py").write_text(block("from statistics"), encoding="utf-8")

@@ -99,6 +99,7 @@ def snippet(mark: str) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
     package = ROOT / "src" / "shapeshift"
     held = set(zipfile.ZipFile(wheel).namelist())
@@ -140,6 +141,7 @@ def test_the_library_needs_torch_alone(make: Callable[..., Run]) -> None:
     assert "pip install 'shapeshift[testbed]'" in run("-c", remedy)
 
 
+@pytest.mark.slow
 def test_the_testbed_needs_its_extra_alone(make: Callable[..., Run]) -> None:
     run = make("testbed")
     run("-c", snippet("build(ModelConfig"))

@@ -153,7 +153,7 @@ def check_translate(data: bytes, on_long: str | None, folder: Path) -> None:
 MANY = int(os.environ.get("FUZZED_FILES", "10000"))
 
 
-@pytest.mark.parametrize("num_files", [200, pytest.param(MANY, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("num_files", [60, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_fuzzed_files(num_files: int, tmp_path: Path) -> None:
     @settings(
         max_examples=num_files,

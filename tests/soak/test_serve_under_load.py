@@ -126,7 +126,7 @@ def gauges(url: str) -> tuple[float, float]:
     return numbers[0] / 1e6, numbers[1]
 
 
-@pytest.mark.parametrize("seconds", [12, pytest.param(600, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [5, pytest.param(600, marks=pytest.mark.soak)])
 def test_nothing_that_clients_send_harms_the_server(tmp_path: Path, seconds: int) -> None:
     folders = [write_run(tmp_path / name, name) for name in ("ape", "rpe")]
     rng = random.Random(1)

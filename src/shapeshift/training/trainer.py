@@ -221,11 +221,7 @@ class Trainer:
     def _validate(self) -> None:
         """Validate, log the result, and record it in the checkpoint, which is already saved."""
         self.model.eval()
-        progress, metrics = self.progress, RunningMetrics(self.device)
-        with torch.no_grad():
-            for _, pairs in self.parallel.share(self._valid_plan):
-                metrics.add([self._step.objective(self._batch(self.valid, pairs), 0.0)])
-        loss = metrics.read(self.parallel)["nll"]
+        progress, loss = self.progress, self._valid_loss()
         if not math.isfinite(loss):
             raise ShapeshiftError(
                 f"the validation loss is {loss} after update {progress.update}; train in a new"
@@ -253,3 +249,10 @@ class Trainer:
         if better:
             progress.best_update = progress.update
             progress.best_loss, progress.best_score = loss, score
+
+    @torch.no_grad()
+    def _valid_loss(self) -> float:
+        metrics = RunningMetrics(self.device)
+        for _, pairs in self.parallel.share(self._valid_plan):
+            metrics.add([self._step.objective(self._batch(self.valid, pairs), 0.0)])
+        return metrics.read(self.parallel)["nll"]

@@ -18,7 +18,7 @@ from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
 from shapeshift.positions import SCHEMES, Part, PositionIds, Scheme
 
-FAST = {"sinusoidal", "Llama", "BART", "fire", "abacus"}
+FAST = {"sinusoidal", "Llama", "BART", "fire", "abacus", "GptOssForCausalLM"}
 CELLS = {part.kind: Scheme(parts=(part,)) for part in [*cells()][::-1]}
 ROLES = {
     "packed": ({"separator": 6}, Part("rotary")),
@@ -33,8 +33,8 @@ CASES = (
 SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
 
 
-def some_long(names: object) -> list[object]:
-    return [n if n in FAST else pytest.param(n, marks=pytest.mark.long) for n in names]  # type: ignore[attr-defined]
+def some_slow(names: object) -> list[object]:
+    return [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in names]  # type: ignore[attr-defined]
 
 
 def failures(model: nn.Module, max_length: int = 300) -> list[Finding]:
@@ -44,7 +44,7 @@ def failures(model: nn.Module, max_length: int = 300) -> list[Finding]:
     return [finding for finding in findings if finding.outcome == "FAIL"]
 
 
-@pytest.mark.parametrize("name", some_long(CASES))
+@pytest.mark.parametrize("name", some_slow(CASES))
 def test_there_is_no_false_alarm_on_a_scheme_or_a_kind_at_a_place(name: str) -> None:
     torch.manual_seed(0)
     model = build(ModelConfig(**SHAPE), CASES[name], 60, 60)
@@ -87,7 +87,9 @@ def test_the_configuration_of_the_text_is_read(head: str) -> None:
     assert beyond.outcome == "pass"
 
 
-@pytest.mark.parametrize("name", ["Gemma3ForCausalLM", "T5", "BART", "BLOOM"])
+@pytest.mark.parametrize(
+    "name", ["Gemma3ForCausalLM", "BART", "BLOOM", pytest.param("T5", marks=pytest.mark.slow)]
+)
 def test_weights_that_are_values_of_bfloat16_already_pass(name: str) -> None:
     model = tiny_models.build(name).bfloat16()
     assert failures(model, 18) == []
@@ -100,7 +102,7 @@ EXPERTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", some_long(EXPERTS))
+@pytest.mark.parametrize("name", some_slow(EXPERTS))
 def test_rounding_may_change_which_experts_serve_a_token(name: str) -> None:
     for model in (tiny_models.build(name), tiny_models.build(name).bfloat16()):
         assert failures(model, 70) == []
@@ -115,7 +117,7 @@ def test_a_mask_that_fits_by_accident_is_not_taken() -> None:
     assert "refuses a mask (1, 1, T, T)" in findings["packing"].detail
 
 
-@pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
+@pytest.mark.parametrize("name", some_slow(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name), 300 if name in FAST else 70) == []
 

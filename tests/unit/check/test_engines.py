@@ -166,7 +166,8 @@ def write_gguf(model: Any, folder: Path) -> Path:
 
 
 Write = Callable[[Any, Path], Path]
-CAUSAL = [write_causal_onnx, write_causal_ctranslate2, write_gguf]
+OF_ONNX = pytest.mark.slow
+CAUSAL = [pytest.param(write_causal_onnx, marks=OF_ONNX), write_causal_ctranslate2, write_gguf]
 
 
 @pytest.mark.long
@@ -183,7 +184,7 @@ def test_an_export_of_a_decoder_parts_only_with_another_theta(write: Write, tmp_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("write", [write_onnx, write_ctranslate2])
+@pytest.mark.parametrize("write", [pytest.param(write_onnx, marks=OF_ONNX), write_ctranslate2])
 def test_an_export_of_a_run_parts_only_with_another_theta(write: Write, tmp_path: Path) -> None:
     model, other = translator(), translator(base=100.0)
     good, bad = (open_engine(write(x, tmp_path / name)) for x, name in ((model, "a"), (other, "b")))

@@ -233,7 +233,9 @@ def test_a_seeded_bug_is_found(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["MixtralForCausalLM", "Qwen3MoeForCausalLM"])
+@pytest.mark.parametrize(
+    "name", ["MixtralForCausalLM", pytest.param("Qwen3MoeForCausalLM", marks=pytest.mark.slow)]
+)
 def test_a_mixture_of_experts_hides_no_bug_in_bfloat16(name: str) -> None:
     settings = {"positions": 320, "initializer_range": 0.1}
     bug = replace(BUGS["positions in the model's dtype"], model=name, settings=settings)

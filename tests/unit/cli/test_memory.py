@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
+import pytest
+
 from .running import python
 
 SETTINGS = """
@@ -22,6 +24,7 @@ training:
 ENDED_BY_A_LIBRARY = ("cannot allocate memory", "terminate called", "OpenBLAS")
 
 
+@pytest.mark.slow
 def test_a_training_without_memory_ends_in_one_line(tmp_path: Path) -> None:
     """From the imports to the last update; with more than the last limits it may succeed."""
     (tmp_path / "tiny.yaml").write_text(SETTINGS)

@@ -133,7 +133,7 @@ def test_a_generated_page_is_fresh(page):
     assert written == made, f"run: python docs/generate_{page}.py"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_page_of_results_is_made_of_the_runs_that_are_kept(tmp_path, monkeypatch):
     # Drawing takes most of the time, and the page has no drawing of its own.
     monkeypatch.setattr("shapeshift.study.write.save_figure", lambda figure, stem: [])

@@ -182,7 +182,7 @@ def test_a_model_card_has_the_scores_of_its_weights_and_no_others(run, tmp_path)
     assert "These weights are not scored yet." in (run / "huggingface" / "README.md").read_text()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_guide_translates_with_onnx(run, tmp_path):
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     assert invoke(run, "--to", "onnx").exit_code == 0

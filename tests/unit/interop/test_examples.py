@@ -66,6 +66,7 @@ def test_a_model_gets_used_to_no_positions(run: Run) -> None:
     assert recalibrated < removed - 0.3
 
 
+@pytest.mark.slow
 def test_methods_of_context_extension(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     run("context_extension.py", "--steps", "10", "--windows", "1", "--folder", str(tmp_path))

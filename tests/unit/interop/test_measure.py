@@ -41,7 +41,7 @@ def rows() -> list[Any]:
     for line in filter(re.compile("^. (served|refused)").match, table.splitlines()):
         expected, models = line.strip("| ").split(" | ")
         for name in re.findall(r"`(\w+)`", models):
-            marks = () if name in SAMPLE else pytest.mark.long
+            marks = () if name in SAMPLE else pytest.mark.slow
             refused = re.sub("^served|^refused: ", "", expected).replace("`", "")
             found.append(pytest.param(name, refused, marks=marks, id=name))
     return found

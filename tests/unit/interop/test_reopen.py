@@ -354,7 +354,7 @@ def test_adapters_of_peft_are_trained_saved_and_opened(tmp_path: Path) -> None:
     torch.testing.assert_close(logits(again, ids()), logits(adapted, ids()))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM"])
 def test_a_compiled_model_computes_the_same(head: str) -> None:
     model = swapped(head, "t5")
