@@ -31,7 +31,7 @@ LONG = [
 
 
 @pytest.mark.parametrize(
-    ("family", "position"), [*FAST, *(pytest.param(*x, marks=pytest.mark.long) for x in LONG)]
+    ("family", "position"), [*FAST, *(pytest.param(*x, marks=pytest.mark.slow) for x in LONG)]
 )
 def test_positions_conform_and_are_undone(family: str, position: str) -> None:
     model = build(family)
