@@ -373,7 +373,7 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Res
     for row in rows:
         if not row.bucket and row.split in (sets or {split}):  # BLEU by length is always there
             by_metric.setdefault(row.metric, []).append(row)
-    return [*rows, *(mean_result(alike, split) for alike in by_metric.values())]
+    return [*rows, *(mean_result(each, split) for each in by_metric.values())]
 
 
 def mean_result(rows: Sequence[Result], split: str) -> Result:

@@ -38,5 +38,5 @@ def updates(measured: Measured) -> Content:
 
 
 def _converged(measured: Measured, planned: PlannedRun) -> int:
-    found = [(line["update"], exp(line["valid_loss"])) for line in measured.validations(planned)]
-    return next(int(update) for update, value in found if value <= NEAR * found[-1][1])
+    curve = [(line["update"], exp(line["valid_loss"])) for line in measured.validations(planned)]
+    return next(int(update) for update, value in curve if value <= NEAR * curve[-1][1])
