@@ -6,9 +6,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift.attention import attend_with_probs, causal_mask
 from shapeshift.model.attention import Attention
 from shapeshift.positions import KINDS, Part, Placed, PoPE, Representation, Scheme, Stack, place
-from shapeshift.positions.base import AT_ATTENTION
+from shapeshift.positions.base import AT_ATTENTION, total_bias
+
+from .conftest import close
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
@@ -103,6 +106,41 @@ def test_positions_are_integers_of_any_type(stacked, dtype):
         for wrong in (one[None].double(), torch.ones(1, K, dtype=torch.bool), one):
             with pytest.raises(ShapeshiftError, match=r"^pos\w* must be integers \("):
                 run(wrong)
+
+
+@pytest.mark.parametrize("length", [5, 40])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_attention_is_that_of_the_hooks(stacked, dtype, length):
+    """Of self-attention, where a kind may know a faster way; `dtype` chooses among its ways."""
+    position, _ = build_cell(*stacked)
+    position.to(dtype)
+    pos = positions(True, length)
+    causal = stacked[1] == "decoder"
+    mask = causal_mask(length, length, dtype, torch.device("cpu")) if causal else None
+    q, k, v = torch.randn(3, B, H, length, E, dtype=dtype)
+    state = position.state(torch.randn(B, length, D, dtype=dtype), pos)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}[dtype]
+    q_scaled = q / E**0.5
+    scores = q_scaled @ k.mT
+    bias = total_bias(position, q_scaled, pos, pos)
+    for added in (bias, mask):
+        scores = scores if added is None else scores + added
+    scores = position.score(scores, q_scaled, k, state, pos, pos)
+    got, probs = attend_with_probs(q, k, v, mask, position, pos, pos, state=state)
+    torch.testing.assert_close(probs, scores.softmax(-1), rtol=0, atol=tolerance)
+    value_bias = position.value_bias(probs, pos, pos)
+    expected = probs @ v if value_bias is None else probs @ v + value_bias
+    torch.testing.assert_close(got, expected, rtol=0, atol=3 * tolerance)
+
+
+def test_a_bias_by_distance_is_the_bias(stacked):
+    position, _ = build_cell(*stacked)
+    pos = torch.arange(3, 9)[None]
+    if position.acts("bias") and position.derives("bias"):
+        numbers = position.bias_at(torch.arange(-5, 6), torch.float64)
+        at = torch.arange(6) - torch.arange(6)[:, None] + 5
+        bias = position.bias(pos, pos, dtype=torch.float64)
+        close(bias, numbers[None, :, at])
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
