@@ -1,6 +1,9 @@
 """A kind of one's own that describes its mathematics is served as a kind of ours is: by the same
 backend on every machine, which computes what `reference` defines."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -9,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift import kernels
-from shapeshift.attention import example, explain, recording
-from shapeshift.attention.backends import blocked, triton
+from shapeshift.attention import Call, explain, recording, run
+from shapeshift.attention.backends import blocked, flex, packed, triton
+from shapeshift.attention.packing import Packing
 from shapeshift.model.attention import Attention
 from shapeshift.model.cache import KeyValues
 from shapeshift.positions import Representation, get
@@ -31,14 +35,14 @@ class Limited(Representation):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(H, 7))
 
-    def distance_bias(self, distances, dtype):
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         return self.weight.to(dtype)[:, distances + 3]
 
 
 class Fixed(Representation):
     """A number for each distance, however far, that is not learned."""
 
-    def distance_bias(self, distances, dtype):
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         return -(distances.abs().to(dtype).sqrt() * 0.7 + 0.1 * (distances > 0))[None]
 
 
@@ -49,7 +53,7 @@ class Learned(Representation):
         super().__init__()
         self.slopes = nn.Parameter(torch.rand(2, H))
 
-    def distance_bias(self, distances, dtype):
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         shape = (H, *[1] * distances.ndim)
         left, right = (x.to(dtype).view(shape) for x in self.slopes)
         return left * distances.clamp(max=0) - right * distances.clamp(min=0)
@@ -60,7 +64,7 @@ class Turning(Representation):
 
     shift_invariant = True
 
-    def turn(self, pos, dtype):
+    def turn(self, pos: Tensor, dtype: torch.dtype) -> Turn:
         angles = pos[..., None].double() * torch.linspace(0.1, 1.3, E // 4, dtype=torch.float64)
         return Turn(angles.cos(), angles.sin(), halves=True)
 
@@ -73,7 +77,7 @@ class Vectors(Representation):
         self.keys = nn.Parameter(torch.randn(H, 6, E))
         self.values = nn.Parameter(torch.randn(1, 6, E))
 
-    def distance_vectors(self):
+    def distance_vectors(self) -> tuple[Table, Table]:
         return Table(self.keys, -2), Table(self.values, -2)
 
 
@@ -129,7 +133,7 @@ FASTEST = {
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("kind", LIKE)
-def test_it_has_the_backend_of_our_kind(kind, column):
+def test_it_has_the_backend_of_our_kind(kind: type[Representation], column: str) -> None:
     options = COLUMNS[column] | {"num_heads": H, "head_dim": E}
     own, ours = kind(), get(LIKE[kind], **SIZES)
     found = explain(own, **options)
@@ -170,7 +174,13 @@ RUN = {
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("column", RUN)
 @pytest.mark.parametrize("kind", LIKE)
-def test_what_runs_is_the_reference(kind, column, causal, ran, monkeypatch):
+def test_what_runs_is_the_reference(
+    kind: type[Representation],
+    column: str,
+    causal: bool,
+    ran: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options = COLUMNS[column] | {"num_heads": H, "head_dim": E, "length": 40}
     dtype = options.get("dtype", torch.float32)
     if options["with_kernels"] and not kernels.is_available(dtype):
@@ -194,7 +204,12 @@ def test_what_runs_is_the_reference(kind, column, causal, ran, monkeypatch):
 @torch.no_grad()
 @pytest.mark.parametrize("with_kernels", [True, False], ids=["kernels", "no kernels"])
 @pytest.mark.parametrize("kind", LIKE)
-def test_steps_of_decoding_are_the_reference(kind, with_kernels, ran, monkeypatch):
+def test_steps_of_decoding_are_the_reference(
+    kind: type[Representation],
+    with_kernels: bool,
+    ran: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if not with_kernels:
         monkeypatch.setattr(kernels, "is_available", lambda _: False)
     elif not kernels.is_available(torch.float32):
@@ -212,12 +227,51 @@ def test_steps_of_decoding_are_the_reference(kind, with_kernels, ran, monkeypatc
     assert ran == [explain(layer.position, **options).backend] * 9
 
 
-def test_the_tables_of_a_gpu_s_kernel_are_the_descriptions():
+def call_of(position: Representation, causal: bool) -> tuple[Call, Tensor]:
+    """Return a call with full sentences, packed, and its output in float64."""
+    torch.manual_seed(1)
+    B, T = 2, 11
+    rows, pos = torch.randn(B * T, 3 * D, dtype=torch.float64), torch.arange(4, 4 + T)[None]
+    packing = Packing(torch.arange(B * T), (B, T))
+    how: dict[str, Any] = {"num_heads": H, "causal": causal, "packing": (packing, packing)}
+    call = Call([rows], position.double(), pos, pos, **how)
+    with recording():
+        assert explain(call).backend == "reference"
+        return call, run(call)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("kind", [Limited, Fixed, Learned])
+def test_flex_is_the_reference(kind: type[Representation], causal: bool) -> None:
+    """FlexAttention without a GPU, in plain steps."""
+    with torch.no_grad():
+        call, expected = call_of(kind(), causal)
+        torch.testing.assert_close(flex.run(call), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_packed_is_the_reference(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain products stand for PyTorch's kernel."""
+
+    def efficient(q: Tensor, k: Tensor, v: Tensor, where: packed.Where, causal: bool) -> Tensor:
+        heads = (x.unflatten(0, (2, -1)).transpose(1, 2) for x in (q, k, v))
+        attend: Callable[..., Tensor] = torch.nn.functional.scaled_dot_product_attention
+        return attend(*heads, is_causal=causal).transpose(1, 2).flatten(0, 1)
+
+    monkeypatch.setattr(packed, "_efficient", efficient)
+    call, expected = call_of(Turning(), causal)
+    torch.testing.assert_close(packed.run(call), expected, rtol=0, atol=1e-12)
+
+
+def test_the_tables_of_a_gpu_s_kernel_are_the_descriptions() -> None:
     """The kernel itself is tested in tests/gpu."""
-    limited, vectors = Limited(), Vectors()
-    keys, values = triton._tables(example(limited, num_heads=H, head_dim=E))
+    call, _ = call_of(position := Limited(), causal=False)
+    keys, values = triton._tables(call)
+    assert keys is not None
     assert values is None
     assert keys.low == -3
-    assert torch.equal(keys.vectors, limited.weight)
-    found = triton._tables(example(vectors, num_heads=H, head_dim=E))
-    assert found == vectors.distance_vectors()
+    torch.testing.assert_close(keys.vectors.double(), position.weight)
+    call, _ = call_of(vectors := Vectors(), causal=False)
+    keys, values = triton._tables(call)
+    assert (keys, values) == vectors.distance_vectors()

@@ -1,7 +1,7 @@
 """How often a study has a wrong verdict where chance alone decides: 1,000 simulated studies, whose
 parts all lie on the limit of their claim, where either verdict is wrong and likeliest."""
 
-from itertools import product
+from itertools import islice, product
 from statistics import fmean
 
 import numpy as np
@@ -115,6 +115,25 @@ def test_a_part_on_the_limit_seldom_lets_a_claim_be_supported(rule):
 def test_equal_models_seldom_contradict_that_they_are_equal():
     claims = [("no worse", [0.0] * 2), ("equivalent", [0.0] * 2)]
     assert share(claims, 3, 3.0, 0.3, wrong=["contradicted"]) <= LEVEL
+
+
+@pytest.mark.parametrize(
+    ("rule", "truth", "expected"),
+    [
+        ("better", 4.0, "supported"),
+        ("better", -4.0, "contradicted"),
+        ("no worse", 0.5, "supported"),
+        ("no worse", -4.0, "contradicted"),
+        ("equivalent", 0.0, "supported"),
+        ("equivalent", 4.0, "contradicted"),
+        ("threshold", 4.0, "supported"),
+        ("threshold", -4.0, "contradicted"),
+    ],
+)
+def test_clear_effects_are_found(rule, truth, expected):
+    """Two claims of four parts, three seeds; otherwise a rule that never decides would pass."""
+    found = islice(verdicts([(rule, [truth] * 4)] * 2, 3, 0.06, 0.06), 50)
+    assert sum(each == [expected] * 2 for each in found) > 40
 
 
 @pytest.mark.slow
