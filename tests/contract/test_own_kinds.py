@@ -125,6 +125,7 @@ FASTEST = {
     ("cuda, bf16, training", Vectors): "triton",
     ("cuda, long", Fixed): "flex",
     ("cuda, long", Learned): "flex",
+    ("cuda, dropout", Vectors): "reference",  # no kernel for tables drops probabilities
     ("cuda, compiled", Turning): "packed",
     ("cuda, compiled", Vectors): "triton",
 }
