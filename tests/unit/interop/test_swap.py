@@ -259,7 +259,7 @@ def test_a_cache_is_freed_with_its_last_reference() -> None:
         ("Llama", "shape", {}, "shift_positions for SHAPE"),
         ("Llama", SHAPE(dim=32), {}, "shift_positions for SHAPE"),
         ("Llama", "cross-pe", {}, "cannot reach"),
-        ("Llama", "fox", {}, "reads the input of each layer.*use one that acts on heads or scores"),
+        ("Llama", "fox", {}, "FoX reads the input of each layer.*one that acts on heads or scores"),
         ("Llama", "less-feeding", {}, "gives all layers one kind; use one .* such as 'rope'"),
         ("Llama", "skew-cross-pe", {}, "gives all layers one kind; use one .* such as 'rope'"),
         ("Llama", SCHEMES["rope"], {}, "must be a name or a Representation, got Scheme"),

@@ -215,7 +215,8 @@ def test_what_takes_too_long_is_503_and_what_has_not_begun_is_dropped(held):
     assert held.translated == ["a"]
 
 
-def test_the_work_of_a_client_that_goes_away_is_dropped(held):
+@pytest.mark.parametrize("held", [{"max_waiting": 10}], indirect=True)
+def test_the_work_of_a_client_that_goes_away_is_dropped_and_leaves_room(held):
     first = held.ask_and_wait("a")
     body = text(sentences=["b"] * 10)
     with connect(held.url) as connection:
@@ -223,9 +224,11 @@ def test_the_work_of_a_client_that_goes_away_is_dropped(held):
         connection.sendall(body)
         wait_until(lambda: held.service.batcher.num_waiting() == 10)
     wait_until(lambda: held.service.batcher.num_waiting() == 0)
+    last = held.ask("c")
+    wait_until(lambda: last.done() or held.service.batcher.num_waiting() == 1)
     held.go.set()
-    first.result(20)
-    assert held.translated == ["a"]
+    assert [each.result(20).status_code for each in (first, last)] == [200, 200]
+    assert held.translated == ["a", "c"]
 
 
 def test_after_a_signal_the_queue_is_finished_and_new_work_refused(held):
