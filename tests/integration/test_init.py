@@ -38,12 +38,12 @@ def text(pairs, tmp_path, monkeypatch):
 
 @pytest.fixture
 def init(text):
-    """Returns a function: runs the command and returns what it prints."""
+    """Returns a function: runs the command, returns standard output and standard error."""
 
     def run(*arguments, expected=0, **options):
         status, out, err = shapeshift(text, "init", *arguments, **options)
         assert status == expected, err
-        return out + err
+        return out, err
 
     return run
 
@@ -57,14 +57,14 @@ def train(folder, config, *overrides):
 
 def test_a_configuration_that_trains_without_a_change(text, init):
     dotted = ("--source", ".en", "--target", "de", "--train", "mine.en")
-    printed = init(*dotted, "--output", "my text.yaml")
+    printed, said = init(*dotted, "--output", "my text.yaml")
     assert "1,0" in printed  # pairs of training text: what is left of 1,200
     assert "shapeshift train 'my text.yaml'\n  shapeshift compare 'my text.yaml' --pos" in printed
     pair = printed.partition("the first pair of my text/train:")[2].splitlines()[1:3]
     for shown, language in zip(pair, ("en", "de"), strict=True):
         first, *_ = (text / f"my text/train.{language}").read_text("utf-8").split("\n")
         assert shown == f"  {language}: {first}"
-    assert "updates of about" in printed
+    assert "updates of about" in said
     config = load_config("my text.yaml")
     assert config.data.corpus.train == ["my text/train"]
     assert config.training.schedule.warmup_updates < config.training.max_updates
@@ -90,7 +90,8 @@ def test_what_is_missing_is_asked_for_on_a_terminal(init):
     typed = b"\n".join([*answers, b"mine", b"mine", b""])
     init("--output", "all.yaml", stdin=typed, terminal=True)
     assert load_config("all.yaml").data.corpus.test == ["mine"]
-    assert "--target: is missing" in init("--output", "b.yaml", "--source", "en", expected=2)
+    _, said = init("--output", "b.yaml", "--source", "en", expected=2)
+    assert "--target: is missing" in said
 
 
 def pack(path, name, pairs):
@@ -122,11 +123,11 @@ def test_an_archive_never_replaces_a_file_of_the_user(text, init, pairs):
     own.write_text("my own\n")
     pack(text / "opus.zip", "text", pairs)
     given = ("--train", "opus.zip", *LANGUAGES)
-    assert "text.en: exists already and differs" in init(*given, expected=1)
+    assert "text.en: exists already and differs" in init(*given, expected=1)[1]
     assert own.read_text() == "my own\n"
     assert not own.with_suffix(".de").exists()
     own.rename(text / "away")
-    assert "no two files" in init(*given[:-1], "fr", expected=1)
+    assert "no two files" in init(*given[:-1], "fr", expected=1)[1]
     init(*given)
     assert load_config("mine.yaml").data.corpus.train == ["mine/train"]
 
@@ -140,7 +141,7 @@ def test_files_of_both_languages_are_taken_apart(text, init, pairs):
     )
     (text / "talks.tmx").write_text(f"<tmx><body>{units}</body></tmx>", "utf-8")
     files = ("--train", "talks.tsv.gz", "--valid", "talks.tmx", "--test", "talks.tmx")
-    printed = init(*LANGUAGES, *files)
+    printed, _ = init(*LANGUAGES, *files)
     assert "talks.tsv.gz: 900 pairs were written to mine/talks.{en,de}; 1 without" in printed
     corpus = load_config("mine.yaml").data.corpus
     names = [["mine/talks"], ["mine/talks-2"], ["mine/talks-2"]]
@@ -149,7 +150,7 @@ def test_files_of_both_languages_are_taken_apart(text, init, pairs):
     assert [*read_split(corpus, "test")] == pairs[900:]
     own = (text / "mine" / "talks.en").read_text("utf-8")
     (text / "talks.tsv").write_text("a\tb\n", "utf-8")
-    again = init(*LANGUAGES, "--train", "talks.tsv", "--output", "mine.yml", expected=1)
+    _, again = init(*LANGUAGES, "--train", "talks.tsv", "--output", "mine.yml", expected=1)
     assert "talks.en: exists already" in again
     assert (text / "mine" / "talks.en").read_text("utf-8") == own
 
@@ -159,6 +160,6 @@ def test_tokenised_japanese_is_noticed(space, text, init):
     japanese = "私 は {} 番 の 本 を 読み まし た 。".replace(" ", space)
     lines = [(f"I read the book number {n} .", japanese.format(n)) for n in range(300)]
     write_pair(text / "tok", lines, ("en", "ja"))
-    printed = init("--source", "en", "--target", "ja", "--train", "tok")
+    printed, _ = init("--source", "en", "--target", "ja", "--train", "tok")
     warned = "the ja text has spaces between Chinese or Japanese words" in printed
     assert warned == bool(space)

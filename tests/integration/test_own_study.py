@@ -94,4 +94,5 @@ def test_metrics_of_ones_own_have_tests_claims_and_figures(folder):
     assert all(0 <= rows["shape"][title].p_value <= 1 for title in ("accuracy", "beyond", "error"))
     assert (table.figure, by_length.figure) != ("", "")
     assert by_length.header == ("source length", "segments", "ape", "shape")
-    assert {"not run", "one run"}.isdisjoint(finding.verdict for finding in document.findings)
+    right, errs = document.findings
+    assert {"not run", "one run"}.isdisjoint({right.verdict, errs.verdict})
