@@ -122,7 +122,7 @@ def outcome(place: Place, path: Path, clean: str) -> str:
     return "harmless" if content == clean else "silent"
 
 
-@pytest.mark.parametrize("num_cases", [150, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("num_cases", [400, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_damage_to_any_file_is_reported_or_harmless(place, num_cases):
     """To every file in every way, then at random."""
     rng, paths, clean = random.Random(num_cases), place.files(), place.read()
@@ -144,4 +144,4 @@ def test_damage_to_any_file_is_reported_or_harmless(place, num_cases):
     assert results.keys() <= {"reported", "harmless"}
     assert place.read() == clean
     # What can be restored, and a changed number in the log, do no harm. All else is reported.
-    assert results["reported"] > 0.8 * num_cases
+    assert results["reported"] > 0.8 * len(cases)
