@@ -17,6 +17,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend, causal_mask
 from shapeshift.attention.backends.reference import softmax
 from shapeshift.attention.masks import additive
+from shapeshift.attention.recording import record
 from shapeshift.positions.base import total_bias
 
 from .changed import cache_of, require_attention
@@ -31,6 +32,9 @@ CAUSAL = "shapeshift_causal"
 KEYS = "shapeshift_keys"
 """Argument by which a call hands the positions of its keys, `(B|1, K)`, to its attentions. Those of
 the queries are the last ones."""
+
+WEIGHTS = "shapeshift_weights"
+"""Argument by which a call asks its attentions for probabilities, which GPT-2 does not pass on."""
 
 
 def keys_as_ids(module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -82,6 +86,8 @@ class Tracker:
             shape = tokens.shape[:2]
             given["token_type_ids"] = torch.zeros(shape, dtype=torch.long, device=tokens.device)
         given[KEYS] = pos  # (B|1, T)
+        if given.get("output_attentions", getattr(module.config, "output_attentions", False)):
+            given[WEIGHTS] = True
         if start:
             layer = _layer_of(cache)
             if layer is None or layer.number != self.number or layer.get_seq_length() != start:
@@ -185,9 +191,11 @@ def attention(
     position_ids: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    shapeshift_weights: bool = False,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention as transformers calls it; returns `(B, Q, H, E)`.
+) -> tuple[Tensor, Tensor | None]:
+    """Attention as transformers calls it; returns `(B, Q, H, E)`, and the probabilities
+    `(B, H, Q, K)` after dropout if they are asked for.
 
     Args:
         softcap: scores s become softcap · tanh(s / softcap) before a bias and the mask (Gemma Team
@@ -227,7 +235,8 @@ def attention(
     if scaling is not None:  # what follows, or the kind if it changes the width, divides by sqrt(E)
         query = query * (scaling * width**0.5)
     at = pos_q, pos_k
-    if softcap is None and s_aux is None and key.shape == value.shape:
+    wanted = shapeshift_weights or kwargs.get("output_attentions")
+    if softcap is None and s_aux is None and key.shape == value.shape and not wanted:
         heads = attend(query, key, value, attention_mask, position, *at, dropout, causal=causal)
         return heads.transpose(1, 2).contiguous(), None
     query = query * query.shape[-1] ** -0.5
@@ -244,7 +253,8 @@ def attention(
         sink = s_aux.to(scores.dtype).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
         scores = torch.cat((scores, sink), dim=-1)
     probs = F.dropout(softmax(scores)[..., : key.shape[2]], dropout)
+    record(probs)
     heads = probs @ value
     mixed = position("value_bias", probs, *at)
     heads = heads if mixed is None else heads + mixed
-    return heads.transpose(1, 2).contiguous(), None
+    return heads.transpose(1, 2).contiguous(), probs if wanted else None

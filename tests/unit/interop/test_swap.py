@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.tiny_models import DECODER_ONLY, build, hf, ids, logits, make_with_images
+from tests.unit.tiny_models import DECODER_ONLY, build, hf, ids, logits, make, make_with_images
 from torch import nn
 from torch.ao.quantization import quantize_dynamic
 
 from shapeshift import SHAPE, shift_positions, unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift.attention import recording
 from shapeshift.check import check
 from shapeshift.positions import SCHEMES, T5, ALiBi, Chain, Shaw
 
@@ -45,6 +46,28 @@ def test_positions_conform_and_are_undone(family: str, position: str) -> None:
     unshift(model)
     assert torch.equal(logits(model, ids()), before)
     assert list(model.state_dict()) == names
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-2", "Gemma2ForCausalLM"])
+def test_attention_probabilities_are_those_of_eager(family: str) -> None:
+    model = make(family) if family.startswith("Gemma") else build(family)
+    table = model.transformer.wpe if family == "GPT-2" else nn.Embedding(1, 1)
+    model.set_attn_implementation("eager")
+    padded = {"attention_mask": torch.ones(2, 12).index_fill(1, torch.arange(3), 0)}
+    with torch.no_grad():
+        weight = table.weight.clone()
+        table.weight.zero_()
+        expected = model(ids(), **padded, output_attentions=True).attentions
+        table.weight.copy_(weight)
+    use_position(model, "nope" if family == "GPT-2" else "rope")
+    with recording() as recorded:
+        assert model(ids(), **padded).attentions is None
+    asked = model(ids(), **padded, output_attentions=True).attentions
+    for given in (asked, recorded):  # after the padding, which sees nothing
+        assert len(given) == len(expected) == 2
+        for probs, eager in zip(given, expected, strict=True):
+            torch.testing.assert_close(probs[:, :, 3:], eager[:, :, 3:], rtol=0, atol=1e-6)
+    assert asked[1].requires_grad
 
 
 SCALED: dict[str, dict[str, Any]] = {
