@@ -41,13 +41,13 @@ def export(
     ] = None,
     checkpoint: Checkpoint = "average",
     max_length: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=2,
             help="Maximum length in tokens, if the engine needs a table of positions and the model"
-            " has no limit of its own.",
+            " has no limit of its own.  [default: 1024]",
         ),
-    ] = 1024,
+    ] = None,
     list_all: Annotated[
         bool,
         typer.Option(
@@ -69,17 +69,21 @@ def export(
     """
     if to != "ctranslate2" and quantization is not None:
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
+    if to == "onnx" and max_length is not None:
+        raise usage_error("--max-length", "has no effect on onnx; leave it out")
     from shapeshift.export.parity import TOLERANCE
     from shapeshift.run.export import export_run
+    from shapeshift.run.machine import Machine
 
+    trained = open_run(run)
     target = output or run / "-".join(filter(None, (to, quantization)))
     report = export_run(
-        open_run(run),
+        trained,
         to,
         target,
         quantization=quantization,
         checkpoint=checkpoint,
-        max_length=max_length,
+        max_length=max_length or 1024,
     )
     parity = report.parity
     lengths = [length for pair in parity.lengths for length in pair]
@@ -97,4 +101,9 @@ def export(
     )
     show_table(("largest difference from the trained model", "found", "allowed"), rows)
     show(f"positions are {report.positions}; opened by {report.opened_by}")
+    if (precision := Machine.here(trained.training).precision) != "fp32":
+        show(
+            f"compared in fp32; PyTorch translates with this run in {precision}, unless you give"
+            " --set training.precision=fp32"
+        )
     show(target)

@@ -34,8 +34,8 @@ class Chain(Representation):
         for part in parts:
             if not isinstance(part, Representation):
                 raise ShapeshiftError(
-                    f"the parts of a Chain must be Representations, got {part!r};"
-                    " shapeshift.positions.get builds one from a name and the sizes of a model"
+                    f"the parts of a Chain must be Representations, got {part!r}; call Chain(a, b),"
+                    " where shapeshift.positions.get builds a part from a name and a model's sizes"
                 )
         self.parts = nn.ModuleList(parts)  # do not change: they are checked together
         kinds = list(self.kinds())

@@ -42,9 +42,8 @@ class CoPE(Representation):
     def __init__(self, *, head_dim: int, num_positions: int = 64):
         super().__init__()
         self.head_dim = head_dim
-        self.weight = nn.Parameter(
-            torch.empty(whole_number("num_positions", num_positions, 1), head_dim)
-        )
+        self.num_positions = whole_number("num_positions", num_positions, 1)
+        self.weight = nn.Parameter(torch.empty(num_positions, head_dim))
         nn.init.normal_(self.weight, std=0.02)
 
     def score(
@@ -59,7 +58,7 @@ class CoPE(Representation):
         wide = torch.promote_types(scores.dtype, torch.float32)
         gates = scores.to(wide).sigmoid()  # 0 where a mask forbids
         pos = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(self.weight) - 1)  # (B, H, Q, K)
-        lower = pos.detach().floor().long()
+        lower = pos.detach().floor().long().clamp(min=0)  # NaN is no number of a row
         upper = (lower + 1).clamp(max=len(self.weight) - 1)
         by_row = (q * q.shape[-1] ** 0.5 @ self.weight.mT).to(wide)  # (B, H, Q, num_positions)
         logits = torch.lerp(by_row.gather(-1, lower), by_row.gather(-1, upper), pos - lower)

@@ -39,9 +39,9 @@ class FIRE(Representation):
 
     def __init__(self, *, num_heads: int, hidden: int = 32, threshold: float = 512.0):
         super().__init__()
-        self.num_heads = num_heads
-        whole_number("hidden", hidden, 1)
         check_positive(threshold=threshold)
+        self.num_heads, self.threshold = num_heads, threshold
+        self.hidden = whole_number("hidden", hidden, 1)
         self.log_c = nn.Parameter(torch.tensor(math.log(0.1)))  # c as in the released code
         self.log_threshold = nn.Parameter(torch.tensor(math.log(threshold)))
         self.inner = nn.Linear(1, hidden)

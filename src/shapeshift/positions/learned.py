@@ -33,8 +33,7 @@ class Learned(Encoding):
 
     def __init__(self, *, dim: int, num_positions: int = 1024, add_to: str = "qk"):
         super().__init__(add_to)
-        whole_number("num_positions", num_positions, 1)
-        self.dim = dim
+        self.dim, self.num_positions = dim, whole_number("num_positions", num_positions, 1)
         self.weight = nn.Parameter(torch.empty(num_positions, dim))
         nn.init.normal_(self.weight, std=dim**-0.5)  # like the token embeddings
 

@@ -110,9 +110,10 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
     part, *others = scheme.parts or (Part("none"),)
     is_limited = part.layers is not None or part.stacks != "both"
     if others or is_limited or scheme.position_ids.name != "absolute":
+        remedy = "SHAPE" if name == "shape" else "positions.place"
         raise ShapeshiftError(
-            f"the scheme {name!r} is more than one kind in all layers with absolute positions:"
-            f" {scheme}; use shapeshift.{'SHAPE' if name == 'shape' else 'positions.place'}"
+            "get returns one kind, of all layers, with absolute position ids, and the scheme"
+            f" {name!r} is {scheme}; use shapeshift.{remedy}"
         )
     return part.kind, part.options
 

@@ -155,7 +155,7 @@ class Rotary(Representation):
                 "scaling='ntk' moves the slower pairs, but only one pair of channels turns;"
                 " raise fraction, or use scaling linear or yarn"
             )
-        self.base, self.scaling, self.factor = base, scaling, factor
+        self.base, self.fraction, self.scaling, self.factor = base, fraction, scaling, factor
         self.original_length = original_length
         self.attention_factor = 0.1 * math.log(factor) + 1 if scaling == "yarn" else 1.0
         self._check_sections()

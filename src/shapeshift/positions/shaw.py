@@ -68,7 +68,8 @@ class Shaw(Representation):
             )
         self.num_heads, self.head_dim = num_heads, head_dim
         self.max_distance = whole_number("max_distance", max_distance, 0)
-        self.causal_only = causal
+        self.add_to, self.share_tables, self.per_head = add_to, share_tables, per_head
+        self.causal = self.causal_only = causal
         num_rows = 1 + max_distance + (0 if causal else max_distance)
 
         def table() -> nn.Parameter:

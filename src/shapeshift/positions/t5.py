@@ -69,7 +69,7 @@ class T5(Representation):
                 f"max_distance must be more than half of num_buckets={num_buckets},"
                 f" got {max_distance}"
             )
-        self.dim, self.num_heads = dim, num_heads
+        self.dim, self.num_heads, self.num_buckets = dim, num_heads, num_buckets
         self.causal = self.causal_only = causal
         self.max_distance = max_distance
         # Distances beyond max_distance are in the last bucket of their direction.

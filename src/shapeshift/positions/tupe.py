@@ -49,7 +49,7 @@ class TUPE(Representation):
         super().__init__()
         if dim % num_heads:
             raise ShapeshiftError(f"dim must be a multiple of num_heads, got {dim} and {num_heads}")
-        self.dim, self.num_heads = dim, num_heads
+        self.dim, self.num_heads, self.num_positions = dim, num_heads, num_positions
         self.vectors = Learned(dim=dim, num_positions=num_positions)
         with torch.no_grad():
             self.vectors.weight.mul_(dim**0.5)  # of variance 1

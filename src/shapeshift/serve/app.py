@@ -35,6 +35,8 @@ LINGER = 16
 """A body that is too large is read up to this many times `Limits.max_body` before it is refused:
 most clients read the response only after they have sent the whole body."""
 
+NO_JSON = "the body is not JSON in UTF-8, or nested too deeply"
+
 _LOOPBACK = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.IGNORECASE)
 """Values of the header `Host` that name this machine."""
 
@@ -54,7 +56,10 @@ class _Asked(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     runs: list[str] | None = Field(
-        default=None, description="Names of runs; all runs if missing.", max_length=100
+        default=None,
+        description="Names of runs; all runs if missing.",
+        min_length=1,
+        max_length=100,
     )
 
 
@@ -131,6 +136,7 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
         """List the runs that the server has loaded."""
         return service.info()
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", responses={503: REFUSALS[503]})
     async def health() -> dict[str, str]:
         """Report whether the server accepts requests: 503 while it is stopping."""
@@ -159,16 +165,19 @@ def _error(status: int, message: str, headers: Any = None) -> Response:
 
 
 async def _refused(request: Request, error: Any) -> Response:
-    return _error(error.status_code, error.detail, error.headers)
+    # Of FastAPI, if it cannot parse the body in another way than `_invalid` gets it.
+    detail = NO_JSON if "parsing the body" in error.detail else error.detail
+    return _error(error.status_code, detail, error.headers)
 
 
 async def _invalid(request: Request, error: Any) -> Response:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return _error(400, "the body is not JSON")
+        return _error(400, NO_JSON)
     where = ".".join(str(part)[:50] for part in first["loc"][1:]) or "body"
     if first["type"] == "string_pattern_mismatch":
-        return _error(422, f"{where}: expected one line of text, without a NUL")
+        wrong = "got an empty text" if not first["input"].strip() else "without a NUL"
+        return _error(422, f"{where}: expected one line of text, {wrong}")
     if first["type"] == "model_attributes_type":
         header = "the header Content-Type: application/json"
         return _error(422, f"{where}: expected a JSON object, sent with {header}")

@@ -24,6 +24,7 @@ from shapeshift.export import ctranslate2, parity
 from shapeshift.export.running import CTranslate2Runner
 from shapeshift.run import export
 from shapeshift.run.folder import Run, load_run
+from shapeshift.run.machine import Machine
 from shapeshift.serve.service import ServedRun
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, Progress
@@ -63,6 +64,30 @@ def change_weights(run, change):
 
 def invoke(*arguments, command="export"):
     return CliRunner().invoke(app, [command, *map(str, arguments)])
+
+
+def test_an_option_without_effect_is_refused(run):
+    for option in (("--max-length", 9), ("--quantization", "int8")):
+        result = invoke(run, "--to", "onnx", *option)
+        assert (result.exit_code, f"{option[0]}: has no effect on onnx" in result.output) == (
+            2,
+            True,
+        )
+
+
+def test_the_precision_of_the_comparison_is_said(run, monkeypatch):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    for precision in ("fp32", "bf16"):
+        monkeypatch.setattr(
+            Machine,
+            "here",
+            lambda training, said=precision: Machine(
+                device="cpu", precision=said, threads=1, hardware="a CPU"
+            ),
+        )
+        result = invoke(run, "--output", run / precision)
+        assert result.exit_code == 0, result.output
+        assert ("--set training.precision=fp32" in result.output) == (precision == "bf16")
 
 
 def test_a_run_is_exported_with_its_report(run):

@@ -229,6 +229,18 @@ def test_a_resized_vocabulary_is_saved_and_opened(shape, size, tmp_path):
     assert opened.generate(ids, max_new_tokens=3).max() < size
 
 
+def test_a_kind_that_is_not_here_is_said_in_one_line(tmp_path):
+    small().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["position"] = {"parts": [{"kind": "absent_module:Kind", "place": "self"}]}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ShapeshiftError, match=r"config.json: .*absent_module:Kind") as raised:
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert "pydantic" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
 def test_two_vocabularies_are_not_resized(tmp_path):
     model = small(share_embeddings=False, target_size=70)
     weights = {name: x.clone() for name, x in model.state_dict().items()}

@@ -73,6 +73,23 @@ def masks(kind: str, batched: bool) -> dict[str, Tensor]:
 MASKS = ("none", "padding", "float padding", "attention", "float attention", "each head", "both")
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e38])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_number_that_is_not_finite_spoils_its_own_sentence_alone(
+    kind: str, number: float
+) -> None:
+    torch.manual_seed(0)
+    layer = MultiheadAttention(D, H, batch_first=True)
+    layer.position = get(kind, dim=D, num_heads=H, head_dim=D // H)
+    x = torch.randn(B, K, D)
+    spoilt = x.clone()
+    spoilt[0, 2, 3] = number
+    mask = torch.ones(K, K, dtype=torch.bool).triu(1)
+    (out, _), (expected, _) = (layer(each, each, each, attn_mask=mask) for each in (spoilt, x))
+    close(out[1:], expected[1:])
+    assert not torch.equal(out[0], expected[0])
+
+
 def test_arguments_are_torchs() -> None:
     ours, theirs = (
         list(inspect.signature(cls).parameters.values())

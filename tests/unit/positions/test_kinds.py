@@ -18,6 +18,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
 from shapeshift.positions import (
     FIRE,
+    KINDS,
     T5,
     TUPE,
     ALiBi,
@@ -31,6 +32,7 @@ from shapeshift.positions import (
     Skew,
     XPos,
     checks,
+    get,
 )
 
 H, E, D = 2, 4, 8
@@ -214,6 +216,20 @@ def test_annotations_of_a_kind_of_ones_own():
     with pytest.raises(ShapeshiftError, match=r"Own.dim: expected at least 1, got 0"):
         Own(0)
     assert kind(ALiBi, num_heads=np.int64(2)).slopes().shape == (2,)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "none"])
+def test_its_repr_has_every_option(name):
+    made = get(name, dim=H * E, num_heads=H, head_dim=E)
+    options = inspect.signature(type(made)).parameters
+    assert [option for option in options if f"{option}=" not in repr(made)] == []
+
+
+def test_a_repr_shows_what_differs():
+    assert "fraction=0.5" in repr(kind(Rotary, fraction=0.5))
+    assert "add_to='values', share_tables=False, per_head=True" in repr(
+        kind(Shaw, add_to="values", per_head=True)
+    )
 
 
 @pytest.mark.parametrize(

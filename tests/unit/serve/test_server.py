@@ -80,6 +80,7 @@ def test_runs_and_health(client):
     assert [(run["name"], run["beam"]) for run in runs] == [("ape", 2), ("rpe", 2)]
     assert "Shaw" in runs[1]["position"] or "shaw" in runs[1]["position"]
     assert client.get("/health").json() == {"status": "ready"}
+    assert client.head("/health").status_code == 200
 
 
 def text(**body):
@@ -90,6 +91,7 @@ HOSTILE = [
     *((text(sentence=x), 422) for x in ("", " ", "a\nb", "a\0", "\0")),  # for attention
     (text(sentence="a b " * 33), 413),
     (text(sentences=["a"], runs=["none"]), 404),
+    (text(sentences=["a"], runs=[]), 422),
     (text(sentences=["a\nb"]), 422),
     (text(sentences=["a\0b"]), 422),  # as `translate` refuses a file
     (text(sentences=["a"] * 65), 413),
@@ -117,6 +119,23 @@ def test_what_cannot_be_served_is_one_sentence(client, body, status):
     assert "\n" not in error
     assert len(error) < 600
     assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "error"),
+    [
+        (
+            "/attention",
+            text(sentence=" "),
+            "sentence: expected one line of text, got an empty text",
+        ),
+        ("/attention", text(sentence="a\n"), "sentence: expected one line of text, without a NUL"),
+        ("/translate", b"{", "the body is not JSON in UTF-8, or nested too deeply"),
+        ("/translate", b'{"a": "\xff"}', "the body is not JSON in UTF-8, or nested too deeply"),
+    ],
+)
+def test_it_says_what_is_wrong(client, path, body, error):
+    assert client.post(path, content=body, headers=JSON).json() == {"error": error}
 
 
 def test_other_sites_cannot_use_it(client):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
@@ -113,12 +114,13 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         # Its folder may be a stranger's: kinds of one's own are never imported from there.
         folder = Path(config.name_or_path) if config.name_or_path else None
         with torch.device("cpu"), outside(folder) if folder else nullcontext():
-            self.model = build(
-                ModelConfig(**config.shape),
-                PositionConfig(**config.position).scheme,
-                config.source_size,
-                config.target_size,
-            )
+            try:
+                shape, position = ModelConfig(**config.shape), PositionConfig(**config.position)
+            except ValidationError as error:
+                wrong = [str(problem["msg"]) for problem in error.errors()]
+                reasons = "; ".join(each.removeprefix("Value error, ") for each in wrong)
+                raise ShapeshiftError(reasons, path=folder and folder / "config.json") from error
+            self.model = build(shape, position.scheme, config.source_size, config.target_size)
         # `from_pretrained` empties buffers that files lack; kinds of one's own may have some.
         for module in self.model.modules():
             for name, buffer in [*module.named_buffers(recurse=False)]:

@@ -122,9 +122,10 @@ def build(position: object, **sizes: int) -> Representation:
         )
     if any(part.at == "embedding" for part in SCHEMES.get(position, Scheme()).parts):
         raise ShapeshiftError(
-            f"the scheme {position!r} adds positions to the embeddings, where a layer has none;"
-            " call shapeshift.SHAPE with the embeddings (max_offset=0 for 'ape'), or `embed` of"
-            " another kind"
+            f"the scheme {position!r} adds positions to the embeddings, which a layer does not"
+            " see; add them there (shapeshift.SHAPE, with max_offset=0 for 'ape'), or give the"
+            " layer a representation that adds them to its queries and keys: Sinusoidal(dim=D),"
+            " Learned(dim=D)"
         )
     return get(position, **sizes)
 
