@@ -67,7 +67,11 @@ def compare(
     positions = _parse_positions(position or ["ape,shape,rpe"])
     for setting in chain(overrides or (), *positions.values()):
         if sets_seed(setting):
-            raise usage_error(setting, "give `shapeshift compare` --seeds NUMBER instead")
+            raise usage_error(
+                setting,
+                "give `shapeshift compare` --seeds NUMBER, of the seeds; the first one is"
+                " training.seed of the configuration file",
+            )
     paper = comparison(config, positions, seeds)
     [grid] = paper.grids.values()
     [profile] = grid.config.profiles
@@ -128,7 +132,8 @@ def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
     if len(found) < 2:
         raise usage_error(
             option,
-            "name two or more, separated by commas: --position ape,rope (`shapeshift train`"
-            " trains one)",
+            "name two or more, separated by commas: --position ape,rope; what has settings takes a"
+            " --position of its own: --position 'mine position=rope model.dim=128' (`shapeshift"
+            " train` trains one)",
         )
     return found

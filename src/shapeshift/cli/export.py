@@ -103,7 +103,7 @@ def export(
     show(f"positions are {report.positions}; opened by {report.opened_by}")
     if (precision := Machine.here(trained.training).precision) != "fp32":
         show(
-            f"compared in fp32; PyTorch translates with this run in {precision}, unless you give"
-            " --set training.precision=fp32"
+            f"compared in fp32; `shapeshift translate` computes in {precision} with this run,"
+            " unless you give it training.precision=fp32"
         )
     show(target)

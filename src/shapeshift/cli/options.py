@@ -46,8 +46,8 @@ DryRunOfGrid = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Check every setting, print the time and disk space that all runs take, and which text"
-        " is missing, and stop.",
+        help="Check every setting, print the time and disk space that the runs that are left take,"
+        " and which text is missing, and stop.",
     ),
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice, show, show_table
 from shapeshift.cli.run_plan import run_plan
+
+if TYPE_CHECKING:
+    from shapeshift.study.study import Paper
 
 
 def reproduce(
@@ -60,7 +63,11 @@ def reproduce(
         ),
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Only run these seeds. [default: those of the grid]")
+        list[int] | None,
+        typer.Option(
+            help="Only train these seeds; tables have all that are finished. [default: those of the"
+            " grid]"
+        ),
     ] = None,
     run: Annotated[
         bool, typer.Option(help="Train missing runs; --no-run only writes finished results.")
@@ -97,20 +104,21 @@ def reproduce(
     settings, seeds, label = overrides or [], seed or [], ""
     is_study = target is not None and target.endswith((".yaml", ".yml"))
     if show_list:
-        if is_study:
-            raise usage_error("--list", "lists papers; see a study with --dry-run")
         unused = {
             "--seed": seeds, "--grid": grid, "--jobs": jobs is not None, "--slurm": slurm,
             "--no-run": not run, "--dry-run": dry_run,
         }  # fmt: skip
         for option in (option for option, is_given in unused.items() if is_given):
-            raise usage_error(option, "has no effect: --list counts the runs of the papers' grids")
+            raise usage_error(option, "has no effect: --list counts the runs of grids")
         if claims and settings:
             raise usage_error("--claims", f"{settings[0]} has no effect on the papers' claims")
+        listed = profile or (
+            default_profile(find_studies(target)) if target and is_study else "tiny"
+        )
         if claims:
-            _list_claims(target, profile or "tiny")
+            _list_claims(target, listed)
         else:
-            _list(target, profile or "tiny", directory, settings)
+            _list(target, listed, directory, settings)
         return
     if claims:
         raise usage_error("--claims", "has no effect without --list")
@@ -130,6 +138,8 @@ def reproduce(
         for name in (x for x in PAPERS if x not in known):
             notice(f"{name} has no profile {profile}: left out")
         raise typer.Exit(status)
+    if seeds and not run:
+        raise usage_error("--seed", "has no effect with --no-run")
     if is_study and grid is not None:
         raise usage_error("--grid", "has no effect: the study's file names its grid")
     paper = find_studies(target)
@@ -138,14 +148,18 @@ def reproduce(
         label = other.name.replace(":", "-")
         studies = {name: study.on(other) for name, study in paper.studies.items()}
         paper = replace(paper, studies=studies)
-    profile = profile or (next(iter(paper.profiles)) if len(paper.profiles) == 1 else "tiny")
+    profile = profile or default_profile(paper)
     command = shell_command(*sys.argv[1:])
     asked = paper if ":" in target else paper.with_profile(profile)
     plan = plan_studies(asked, profile, settings, seeds, command, label)
     for each in (study for study in paper.studies if study not in plan.paper.studies):
-        chosen = "with this seed" if seeds else f"in profile {profile}"
-        notice(f"{paper.name}:{each} has no run {chosen}: left out")
+        notice(f"{paper.name}:{each} has no run in profile {profile}: left out")
     run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
+
+
+def default_profile(paper: Paper) -> str:
+    """Return the only profile of a paper or study, or tiny."""
+    return next(iter(paper.profiles)) if len(paper.profiles) == 1 else "tiny"
 
 
 EVERY = "all"

@@ -42,7 +42,11 @@ def run_plan(
         from shapeshift.cli.dry_run import show_estimates
 
         plan.check_folder(directory)
-        show_estimates(plan.to_train)
+        left, num_runs = plan.unfinished(directory), len(plan.to_train)
+        if len(left) < num_runs:
+            notice(f"{num_runs - len(left)} of {num_runs} runs are finished")
+        if left:
+            show_estimates(left)
         return
     from shapeshift.study import planning
     from shapeshift.study.report.page import PAGE, write_page

@@ -98,6 +98,10 @@ def translate(
             if " " not in name:
                 raise
             raise ShapeshiftError(f"{error}; give a sentence on standard input") from error
+    if output is not None and any(
+        x != STDIN and output.resolve() == Path(x).resolve() for x in names
+    ):
+        raise usage_error("--output", f"{output} is translated, and would be replaced")
     if engine != TORCH and checkpoint != "average":
         others = shell_command("export", run, "--checkpoint", checkpoint, "--output")
         raise usage_error(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, OwnRecipe, Recipe, Split
 from shapeshift.data.filter import Dropped, empty_side, over_limit
-from shapeshift.data.subwords import SEPARATOR, join_ids
+from shapeshift.data.subwords import SEPARATOR, Subwords, join_ids
 
 
 class Pair(NamedTuple):
@@ -39,9 +39,11 @@ def build(
     split: Split,
     dropped: Dropped,
     file_of: Callable[[int], int] = lambda number: 0,
+    subwords: Subwords | None = None,
 ) -> Iterator[Pair]:
     """Yield the pairs that a recipe makes of a split, and count in `dropped` those that are left
-    out, by the first reason that fits. `file_of` says which file the pair with a number is from.
+    out, by the first reason that fits. `file_of` says which file the pair with a number is from;
+    `subwords` encode text that a recipe of one's own has changed.
 
     A train pair without a subword on one side is dropped, whatever the recipe. Valid and test
     lose nothing, so that scores of two recipes are over the same sentences.
@@ -51,7 +53,7 @@ def build(
     with a rest.) In train they run on over file boundaries. Valid and test are joined file by file:
     the paper has a score of each newstest.
     """
-    kept = _kept(pairs, recipe, dropped) if split == "train" else iter(pairs)
+    kept = _kept(pairs, recipe, dropped, subwords) if split == "train" else iter(pairs)
     if not isinstance(recipe, Interpolate):
         yield from kept
         return
@@ -67,7 +69,9 @@ def build(
             )
 
 
-def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[Pair]:
+def _kept(
+    pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped, subwords: Subwords | None
+) -> Iterator[Pair]:
     own = recipe.find() if isinstance(recipe, OwnRecipe) else None
     for pair in pairs:
         reason, made = _why_dropped(pair, recipe), pair
@@ -77,11 +81,35 @@ def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[P
                 problem = f"expected a Pair or None, got {type(made).__name__}"
                 remedy = "return the pair, or pair._replace(…)"
                 raise ShapeshiftError(f"{recipe.function}: {problem}; {remedy}")
+            if made is not None and made is not pair and subwords is not None:
+                made = _encoded(made, pair, recipe.function, subwords)
             reason = f"left out by {recipe.function}" if made is None else empty_side(made)
         if reason:
             dropped.add(reason, pair)
         else:
             yield made
+
+
+def _encoded(made: Pair, pair: Pair, function: str, subwords: Subwords) -> Pair:
+    """Return the pair that a function has made of another, with the subwords of text that it has
+    changed and whose ids it has left."""
+    sizes = dict(zip(("source", "target"), subwords.sizes, strict=True))
+    for side, encode in (("source", subwords.encode_source), ("target", subwords.encode_target)):
+        text, ids = getattr(made, side), getattr(made, f"{side}_ids")
+        if text != getattr(pair, side) and ids == getattr(pair, f"{side}_ids"):
+            if subwords.presplit:
+                raise ShapeshiftError(
+                    f"{function} changes the {side} of a pair, whose subwords another program has"
+                    f" made; change {side}_ids as well"
+                )
+            changed: Any = {f"{side}_ids": encode([text])[0]}
+            made = made._replace(**changed)
+        elif not isinstance(ids, list) or not all(x in range(sizes[side]) for x in ids):
+            raise ShapeshiftError(
+                f"{function}: {side}_ids of pair {pair.number + 1} must be a list of whole numbers"
+                f" below {sizes[side]:,}, got {ids!r}"
+            )
+    return made
 
 
 def _why_dropped(pair: Pair, recipe: Recipe) -> str | None:

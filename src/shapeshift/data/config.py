@@ -285,8 +285,8 @@ class LengthSlice(Strict):
 class OwnRecipe(Strict):
     """Calls a function of your own with each training pair, a `shapeshift.data.builders.Pair`:
     `data.recipe=package.module:function`. It returns the pair, another one in its place, or None to
-    leave it out; valid and test do not change. If its file changes, data are prepared anew, and
-    runs are new ones."""
+    leave it out; text that it changes is encoded again. Valid and test do not change. If its file
+    changes, data are prepared anew, and runs are new ones."""
 
     name: Literal["own"] = "own"
     function: str = Field(description="`package.module:function`")

@@ -111,7 +111,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             pairs = filter_pairs(pairs, config.filter, split, dropped)
         if split != "train":
             pairs = _notice(pairs, subwords, noticed, has_references=bool(corpus.references(split)))
-        built = build(pairs, config.recipe, split, dropped, places.file_of)
+        built = build(pairs, config.recipe, split, dropped, places.file_of, subwords)
         store, longest, numbers = _write_split(directory, split, built, subwords)
         first = dropped.first | noticed.first
         if not len(store):
@@ -297,6 +297,6 @@ def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
     changed = [f"data.{name}" for name, value in config if getattr(report.config, name) != value]
     raise ShapeshiftError(
         f"holds data prepared otherwise ({', '.join(changed) or 'the corpus text'} changed); "
-        "choose another directory or remove this one",
+        "remove this folder, or choose another directory for prepared data",
         path=directory,
     )

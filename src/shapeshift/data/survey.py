@@ -128,8 +128,8 @@ def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
     keys = sorted(key for key, fits in found.items() if fits)
     if len(keys) < 3:
         raise ShapeshiftError(
-            f"has {len(keys)} different sentences with a translation; three or more are needed to"
-            " take validation and test text out of them",
+            f"has {len(keys)} different sentence{'s' * (len(keys) != 1)} with a translation; three"
+            " or more are needed to take validation and test text out of them",
             path=find_file(next(split_files(corpus, "train"))[0]),
         )
     count = max(1, min(MAX_HELD_OUT, len(keys) // 20))

@@ -72,7 +72,7 @@ class Runner:
         if not 1 <= n_best <= self.config.beam:
             raise ShapeshiftError(
                 f"n_best is {n_best}, expected 1 to decoding.beam={self.config.beam}; set"
-                f" decoding.beam={n_best}"
+                f" decoding.beam={n_best} (`shapeshift translate --set decoding.beam={n_best}`)"
             )
         results = [[Hypothesis([], log_prob=0.0, score=0.0)] for _ in sources]
         model = self._fast_model()

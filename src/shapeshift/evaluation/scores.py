@@ -39,7 +39,8 @@ class LengthBucket(Strict):
         low: the shortest length inside.
         high: the shortest length above it; `None` for the last bucket.
         num_segments: segments of the corpus in the bucket.
-        score: their corpus BLEU; `None` if there are none.
+        score: their corpus BLEU; `None` if there are none, or none whose reference has the four
+            words without which BLEU is 0 whatever the translation.
     """
 
     low: int
@@ -150,7 +151,8 @@ def bleu_by_length(
     tokenizer: str = DEFAULT,
 ) -> list[LengthBucket]:
     """Compute corpus BLEU, or another metric of sacreBLEU, separately for each bucket of source
-    lengths, shortest first; see `metrics.score_corpus`.
+    lengths, shortest first; see `metrics.score_corpus`. A bucket in which BLEU would be 0 also for
+    the references has no score.
 
     Args:
         lengths: source length of each segment, in the unit of `length_buckets` (the papers count
@@ -164,18 +166,23 @@ def bleu_by_length(
     check_parallel(len(hypotheses), len(references))
     check_parallel(len(hypotheses), len(lengths), "source lengths")
 
-    def score(segments: Sequence[int]) -> Score:
+    def score(segments: Sequence[int]) -> Score | None:
         own, wanted = ([texts[i] for i in segments] for texts in (hypotheses, references))
+        is_short = metric == "bleu" and all(len(text.split()) < 4 for text in wanted)
+        if is_short and not score_corpus(wanted, wanted, (metric,), tokenizer=tokenizer)[0].value:
+            return None
         return score_corpus(own, wanted, (metric,), tokenizer=tokenizer)[0]
 
     return by_length(lengths, length_buckets, score)
 
 
 def by_length(
-    lengths: Sequence[int], length_buckets: Sequence[int], score: Callable[[Sequence[int]], Score]
+    lengths: Sequence[int],
+    length_buckets: Sequence[int],
+    score: Callable[[Sequence[int]], Score | None],
 ) -> list[LengthBucket]:
     """Return the score of the segments of each bucket of lengths, which `score` computes from their
-    numbers; see `bleu_by_length`."""
+    numbers, or None; see `bleu_by_length`."""
     members: list[list[int]] = [[] for _ in range(len(length_buckets) + 1)]
     for segment, length in enumerate(lengths):
         members[bisect_right(length_buckets, length)].append(segment)

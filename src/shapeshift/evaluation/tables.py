@@ -42,8 +42,9 @@ def score_tables(name: str, scores: Scores) -> list[Table]:
     """Lay out the scores of a system: a row for each metric; where there is BLEU by source length,
     a second table with a row for each bucket and one for the whole corpus.
 
-    A value over fewer than `FEW_SEGMENTS` segments carries a dagger; an empty bucket a dash, except
-    for those longer than every segment, which are left out. All notes stand below the last table.
+    A value over fewer than `FEW_SEGMENTS` segments carries a dagger; a bucket without a score a
+    dash, except for those longer than every segment, which are left out. All notes stand below the
+    last table.
     """
     rows = [(score.name, f"{score.value:.2f}") for score in scores.scores]
     tables = [Table(("metric", name), rows)]
@@ -58,6 +59,8 @@ def score_tables(name: str, scores: Scores) -> list[Table]:
         tables.append(Table(("source length", "segments", name), lengths))
         signatures = {x.score.signature for x in scores.by_length if x.score is not None}
         notes += [f"BLEU: {signature}" for signature in sorted(signatures)]
+        if any(bucket.num_segments and bucket.score is None for bucket in scores.by_length):
+            notes.append(f"{NO_VALUE} no BLEU: no reference has four words")
         if any(bucket.is_small for bucket in scores.by_length):
             notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
     tables[-1] = replace(tables[-1], notes=[*dict.fromkeys(notes)])

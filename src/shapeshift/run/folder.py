@@ -147,7 +147,7 @@ class Run:
         ours = CONFIG in names or all(x.startswith(PARTIAL) or x in (LOCK, SUMS) for x in names)
         if not ours:
             raise ShapeshiftError(
-                "holds something that is not a run; remove it, or name a new folder with"
+                "holds something that is not a run; name a new folder with"
                 " `shapeshift train --run`",
                 path=directory,
             )
@@ -220,7 +220,8 @@ class Run:
     def _check_kinds(self) -> None:
         """Raise a `ShapeshiftError` if the source of a user's own kind has changed since
         training."""
-        path, remedy = self.directory / KINDS, "remove it to use the modules as they are now"
+        path = self.directory / KINDS
+        remedy = f"remove {path} to use the modules as they are now"
         if not path.exists():
             return
         verify(self.directory, KINDS, remedy=remedy)
@@ -232,7 +233,7 @@ class Run:
         if changed:
             raise ShapeshiftError(
                 f"the source of {', '.join(changed)} has changed since this model was trained;"
-                f" bring it back, or {remedy}",
+                f" bring its old source back, or {remedy}",
                 path=path,
             )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError, unknown
@@ -168,7 +168,11 @@ class Measure:
         object.__setattr__(self, "__module__", getattr(self.function, "__module__", ""))
 
     def __call__(self, *args: Any, **options: Any) -> list[Result]:
-        return [*self.function(*args, **options)]
+        found = self.function(*args, **options)
+        if not isinstance(found, Iterable) or not all(isinstance(x, Result) for x in found):
+            name = getattr(self.function, "__qualname__", self.function)
+            raise ShapeshiftError(f"{name}: expected a list of Result, got {found!r}")
+        return [*found]
 
 
 def declares(*metrics: Metric) -> Callable[[Callable[..., Sequence[Result]]], Measure]:
@@ -230,11 +234,17 @@ def take(name: str, run: Run, data: Prepared) -> list[Result]:
     """Run a measure on a run.
 
     Raises:
-        ShapeshiftError: it returns what it does not declare, or not the split or the values of
-            examples that it declares.
+        ShapeshiftError: it returns no list of results, a value that is not finite, what it does
+            not declare, or not the split or the values of examples that it declares.
     """
     measure = find_measure(name)
-    results, known = measure(run, data), {metric.name: metric for metric in measure.metrics}
+    try:
+        results = measure(run, data)
+    except ValidationError as error:  # of a `Result`
+        wrong = error.errors()[0]
+        place = ".".join(map(str, wrong["loc"])) or "a result"
+        raise ShapeshiftError(f"{name}: {place}: {wrong['msg']}") from error
+    known = {metric.name: metric for metric in measure.metrics}
     for result in results if own_modules.is_own(name) and known else ():
         if result.metric not in known:
             raise ShapeshiftError(unknown(f"{name} does not declare", result.metric, known))

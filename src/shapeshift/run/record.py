@@ -72,14 +72,14 @@ class RunFolder:
         self.lock, self.output = path / "lock", path / "output.log"
 
     def machine(self, config: Config, *, here: bool) -> Machine | None:
-        """Return the machine settings with which the run began. If it has not begun, return those
-        of this machine if it would run `here`. Otherwise, and for runs of earlier versions, return
-        None.
+        """Return the machine settings with which the run began, or was trained if its weights are
+        no longer there. If it has not begun, return those of this machine if it would run `here`.
+        Otherwise, and for runs of earlier versions, return None.
 
         Raises:
             ShapeshiftError: this machine lacks the device or the precision.
         """
-        if has_begun(self.run) or not here:
+        if not here or has_begun(self.run) or self.record(TRAIN, config) is not None:
             return Machine.read(self.run)
         return Machine.here(config.training)
 

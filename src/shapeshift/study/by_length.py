@@ -177,6 +177,7 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     notes += [f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"] * is_small
     seeds = (each for panel in panels for own in panel.lines.values() for each in own)
     notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
+    notes += measured.unfinished_note(spec.only)
     if spec.tested:
         notes += _notes_on_tests(panels, _baseline(measured, spec), metric)
     differing = significant(
@@ -259,9 +260,9 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues 
                 lengths=(bucket.low, bucket.high),
             )
             for place, bucket in enumerate(buckets)
-            if bucket.num_segments >= FEW_SEGMENTS
+            if bucket.num_segments >= FEW_SEGMENTS and bucket.score is not None
         }
-        for name in (finished if spec.tested and first in finished else ())
+        for name in (measured.settings(spec.lines) if spec.tested and first in finished else ())
         if name != first
     }
     found = {trained_lengths(runs[0].config) for runs in finished.values()}

@@ -68,6 +68,9 @@ NO_AXES: Axes = {}
 Bounds = tuple[int, int | None]
 """Of source lengths, `[from, to)`; `None` has no end."""
 
+MANY = 6
+"""Settings with unfinished runs that a note counts instead of naming each."""
+
 Texts = Literal["valid", "test", "original-order"]
 """What a run keeps translations and references of; see `run.measures`."""
 
@@ -149,6 +152,26 @@ class Measured:
     def finished(self, axes: Axes = NO_AXES) -> list[PlannedRun]:
         """Return the finished ones of `runs`."""
         return [planned for planned in self.runs(axes) if self.is_finished(planned)]
+
+    def unfinished_note(self, axes: Axes = NO_AXES) -> list[str]:
+        """Return a note on those of `runs` that are not finished, with the measures that trained
+        ones lack; nothing if all are."""
+        runs = self.runs(axes)
+        left: dict[str, list[str]] = {}
+        for planned in (x for x in runs if not self.is_finished(x)):
+            record = self._folder(planned).record
+            needed = [x for x in planned.measures if x not in OPTIONAL]
+            lacking = [x for x in needed if record(x, planned.config) is None]
+            is_trained = record(TRAIN, planned.config) is not None
+            without = f" without {' and '.join(lacking)}" if is_trained else ""
+            name = " ".join(y for x, y in planned.axes.items() if len(self.settings(x)) > 1)
+            left.setdefault(name, []).append(f"{planned.seed}{without}")
+        if not left:
+            return []
+        named = [f"{name} seed {', '.join(seeds)}".strip() for name, seeds in left.items()]
+        if len(named) > MANY:
+            named = [f"{sum(map(len, left.values()))} of {len(runs)} runs"]
+        return [f"not finished: {'; '.join(named)}"]
 
     def run(self, planned: PlannedRun) -> Run:
         """Open a finished run."""

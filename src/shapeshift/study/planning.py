@@ -46,6 +46,7 @@ class Plan:
         paper: with what is to be made: of the studies that were asked for, those that have runs.
         profile: of all runs.
         runs: that some study needs, grid after grid.
+        seeds: of the runs to train; of all if there are none.
         overrides: settings for all runs.
         command: what was typed, for the records.
         label: of the results: the name of the grid, if it is not the studies' own.
@@ -55,6 +56,7 @@ class Plan:
     profile: str
     runs: Sequence[PlannedRun]
     overrides: Sequence[str]
+    seeds: Sequence[int] = ()
     command: str = ""
     label: str = ""
 
@@ -120,6 +122,7 @@ class Plan:
         return [
             replace(planned, measures=tuple(usable(planned.measures)[0]))
             for planned in self.runs
+            if not self.seeds or planned.seed in self.seeds
             if any(study.needs(planned) for study in studies)
         ]
 
@@ -158,7 +161,8 @@ def plan_studies(
         paper: from `catalogue.find_studies`.
         profile: a profile of its grids.
         overrides: settings for all runs, such as `data.corpus.root=PATH`.
-        seeds: only runs with these; by default all of the grid's.
+        seeds: only train runs with these; by default all of the grid's. The studies are made from
+            all runs that are finished.
         command: what was typed, for the records.
         label: of the results, see `Plan`.
 
@@ -191,11 +195,10 @@ def plan_studies(
         raise ShapeshiftError(
             f"no run of {paper.name}:{','.join(studies)} has the seed {lacking}; they have {there}"
         )
-    runs = [planned for planned in needed if not seeds or planned.seed in seeds]
-    chosen = {name: study for name, study in studies.items() if any(map(study.needs, runs))}
+    chosen = {name: study for name, study in studies.items() if any(map(study.needs, needed))}
     for study in chosen.values():
-        study.check([*filter(study.needs, runs)])
-    return Plan(replace(paper, studies=chosen), profile, runs, overrides, command, label)
+        study.check([*filter(study.needs, needed)])
+    return Plan(replace(paper, studies=chosen), profile, needed, overrides, seeds, command, label)
 
 
 def _missing_modules(paper: Paper) -> list[str]:

@@ -46,7 +46,10 @@ class TableBuilder:
     def __init__(self, spec: TableSpec, measured: Measured, *, trained: bool = True):
         self._spec, self._measured, self._trained = spec, measured, trained
         axis = spec.across
-        self._compared, self._untested = dict[Metric, None](), dict[str, dict[str, None]]()
+        self._compared, self._untested = (
+            dict[Metric, None](),
+            dict[str, dict[str, dict[str, None]]](),
+        )
         self._groups: list[Where] = [{axis: x} for x in measured.settings(axis)] if axis else [{}]
         self._lines: list[Where] = []
         for planned in measured.runs(spec.only):
@@ -246,7 +249,7 @@ class TableBuilder:
                 continue
             done, theirs = map(self._measured.finished, (settings, against))
             if bounds and done and self._measured.has_few(done[0], column.split, bounds):
-                self._leave_untested(place | group, f"fewer than {FEW_SEGMENTS} sentences")
+                self._leave_untested(place | group, column, f"fewer than {FEW_SEGMENTS} sentences")
                 continue
             part = tests[at] = self._measured.compare(
                 settings, against, column.split, metric=column.metric, lengths=bounds
@@ -258,11 +261,13 @@ class TableBuilder:
                 if not {x.seed for x in done} & {x.seed for x in theirs}:
                     baseline = settings_label(self._spec.baseline)
                     reason = f"no finished run of {baseline} with the same seed"
-                self._leave_untested(place | group, reason)
+                self._leave_untested(place | group, column, reason)
         return tests
 
-    def _leave_untested(self, place: Where, reason: str) -> None:
-        self._untested.setdefault(reason, {})[" ".join(place.values())] = None
+    def _leave_untested(self, place: Where, column: ColumnSpec, reason: str) -> None:
+        title = next(title for title, x in self._spec.columns.items() if x is column)
+        lines = self._untested.setdefault(reason, {})
+        lines.setdefault(" ".join(place.values()), {})[title] = None
 
     def _names(self, place: Where) -> tuple[str, ...]:
         if not self._spec.labels:
@@ -282,10 +287,19 @@ class TableBuilder:
         if not all(column.count for column in self._spec.columns.values()):
             several = len({planned.seed for planned in self._measured.runs()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
+            if self._trained and (left := self._measured.unfinished_note(self._spec.only)):
+                yield from left
+                if any(column.gain_of for column in self._spec.columns.values()):
+                    yield "gains are over the seeds that both sides have finished"
         if self._spec.baseline:
             if self._compared:
                 yield mark_note(settings_label(self._spec.baseline), [*self._compared])
-            for reason, names in self._untested.items():
+            num_tested = sum(map(self._spec.is_tested, self._spec.columns.values()))
+            for reason, lines in self._untested.items():
+                names = (
+                    x if len(titles) == num_tested else f"{x} in {' and '.join(titles)}"
+                    for x, titles in lines.items()
+                )
                 yield f"not tested ({reason}): {', '.join(names)}"
         yield from self._spec.notes
         if note := self._spec.profile_notes.get(self._measured.profile):

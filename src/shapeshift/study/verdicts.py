@@ -22,7 +22,8 @@ At most one study in twenty has any wrong verdict, whatever is true:
   limit by chance. *Every part* needs no correction: a wrong verdict takes an error in each part for
   which the claim is false. So the largest counts.
 - The claims of a study are reported together, and the p-values of their verdicts are corrected
-  together (Holm 1979).
+  together (Holm 1979). Those whose runs are not finished count as well, with a p-value of 1, so
+  that no verdict gets stronger because runs are missing.
 
 Everything else is "inconclusive", or says why no test was made: "not run", "one run" and "two runs"
 (a verdict takes three seeds), "not tested in this profile" (see `power`).
@@ -123,15 +124,17 @@ def findings(claims: Sequence[tuple[PlannedTest, Mapping[str, Part]]]) -> list[F
         for number, ((test, parts), why) in enumerate(zip(claims, untested, strict=True))
         if why is None
     }
-    p_values = holm({number: p_value for number, (_, p_value) in tests.items()})
+    planned = [number for number, (test, _) in enumerate(claims) if test.is_made]
+    p_values = holm({number: tests[number][1] if number in tests else 1.0 for number in planned})
     found = []
     for number, (test, parts) in enumerate(claims):
         claim = test.claim
         verdict, measured = untested[number] or "inconclusive", describe(claim, parts) or NO_RUNS
         if number in tests and p_values[number] < LEVEL:
             verdict = tests[number][0]
-        if number in tests and len(tests) > 1:
-            measured += f"; {shown(p_values[number])} for the verdict, of {len(tests)} in the study"
+        if number in tests and len(planned) > 1:
+            p_value, count = shown(p_values[number]), len(planned)
+            measured += f"; {p_value} for the verdict, of {count} tested in the study"
         found.append(
             Finding(
                 claim=claim.claim,
@@ -185,10 +188,12 @@ def _test(claim: ClaimSpec, parts: Mapping[str, Part]) -> tuple[Verdict, float]:
 
 def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     """Return which of several lines or rows differ from their baseline at `LEVEL` on other
-    sentences, all tests taken together. Two that have both learned nothing do not, whatever the
-    test says."""
-    learned = {name: part for name, part in parts.items() if not part.is_untrained}
-    p_values = {name: p for name, x in learned.items() if (p := x.tested) is not None}
+    sentences, all tests taken together, also those whose runs are not finished. Two that have both
+    learned nothing do not, whatever the test says."""
+    p_values = {
+        name: 1.0 if part.tested is None or part.is_untrained else part.tested
+        for name, part in parts.items()
+    }
     return {name for name, p_value in holm(p_values).items() if p_value < LEVEL}
 
 

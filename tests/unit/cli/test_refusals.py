@@ -101,7 +101,7 @@ MISUSED = [
     ),
     ("demo training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
     ("reproduce study.yaml --grid shape:table2", "the study's file names its grid"),
-    ("reproduce study.yaml --list", "see a study with --dry-run"),
+    ("reproduce shape --no-run --seed 1", "has no effect with --no-run"),
 ]
 
 

@@ -1,5 +1,7 @@
 """How `shapeshift reproduce` reads its options; tests/integration runs it."""
 
+import json
+
 from shapeshift.cli import reproduce
 
 from .running import shapeshift
@@ -12,7 +14,7 @@ def test_items_of_another_grid_go_to_a_folder_with_its_name(tmp_path, monkeypatc
     assert shapeshift(tmp_path, "reproduce", "shape:figure3", *options)[0] == 0
     [plan] = taken
     assert (plan.label, plan.profile) == ("beyond-master", "tiny")
-    assert {planned.seed for planned in plan.runs} == {1}
+    assert {planned.seed for planned in plan.to_train} == {1}
     assert "rope" in {planned.axes["position"] for planned in plan.runs}
 
 
@@ -25,7 +27,7 @@ def test_all_is_every_paper_even_if_one_of_them_fails(tmp_path, monkeypatch):
             raise reproduce.typer.Exit(1)
 
     monkeypatch.setattr(reproduce, "run_plan", run_plan)
-    status, _, _ = shapeshift(tmp_path, "reproduce", "all", "--no-run", "--seed", "1")
+    status, _, _ = shapeshift(tmp_path, "reproduce", "all", "--no-run")
     assert status == 1
     assert taken == [(name, False) for name in ("shape", "shaw", "nhk", "beyond")]
 
@@ -45,6 +47,17 @@ def test_studies_and_papers_without_a_profile_are_left_out(tmp_path, monkeypatch
         status, _, err = shapeshift(tmp_path, "reproduce", target, "--profile", profile)
         assert status == 1
         assert f"has no profile {profile!r}" in err
+
+
+def test_runs_of_a_study_of_ones_own_are_counted(tmp_path):
+    axes = {"position": {x: [f"position={x}"] for x in ("ape", "rpe")}}
+    grid = {"base": "short", "axes": axes, "seeds": [1, 2], "measures": ["score-test"]}
+    table = {"title": "BLEU", "rows": ["position"], "columns": {"BLEU": {"split": "test"}}}
+    study = {"title": "Mine", "grid": grid, "tables": [table]}
+    (tmp_path / "mine.yaml").write_text(json.dumps(study))
+    status, out, err = shapeshift(tmp_path, "reproduce", "mine.yaml", "--list")
+    assert status == 0, err
+    assert "0/4" in out
 
 
 def test_claims_are_listed_with_what_seeds_find(tmp_path, monkeypatch):

@@ -5,9 +5,15 @@ import pytest
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
 from shapeshift.data.builders import Pair, build
-from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Vanilla
+from shapeshift.data.config import (
+    Extrapolate,
+    Interpolate,
+    LengthSlice,
+    SubwordsConfig,
+    Vanilla,
+)
 from shapeshift.data.filter import Dropped
-from shapeshift.data.subwords import SEP
+from shapeshift.data.subwords import SEP, Subwords
 
 
 def pair(source: int, target: int, number: int = 0) -> Pair:
@@ -75,7 +81,35 @@ def short(pair, limit=9):
     return None if len(pair.source_ids) > limit else pair._replace(target_ids=pair.target_ids[:1])
 def ids(pair):
     return pair.source_ids
+def lower(pair):
+    return pair._replace(source=pair.source.lower())
+def beyond(pair):
+    return pair._replace(target_ids=[5, 10_000])
 """
+
+
+def test_text_that_a_recipe_of_ones_own_changes_is_encoded_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_text.py").write_text(OWN, encoding="utf-8")
+    lines = [("The old Teacher sleeps.", "Er schläft."), ("the teacher", "der Lehrer")]
+    config = SubwordsConfig(vocab_size=50)
+    subwords = Subwords.train(lambda: lines, config, tmp_path / "subwords")
+    text = "The old Teacher sleeps."
+    [source], [target] = subwords.encode_source([text]), subwords.encode_target(["Er schläft."])
+    pairs = [Pair(text, "Er schläft.", source, target)]
+
+    def make(name):
+        recipe = parse_config({"data": {"recipe": f"own_text:{name}"}}).data.recipe
+        return list(build(pairs, recipe, "train", Dropped(), subwords=subwords))
+
+    [made] = make("lower")
+    assert made.source_ids == subwords.encode_source([text.lower()])[0] != source
+    assert (made.source, made.target_ids) == (text.lower(), target)
+    with pytest.raises(ShapeshiftError, match=r"beyond: target_ids of pair 1 .* below [\d,]+, got"):
+        make("beyond")
+    monkeypatch.setattr(subwords, "presplit", True)
+    with pytest.raises(ShapeshiftError, match=r"lower changes the source .*; change source_ids"):
+        make("lower")
 
 
 def test_a_recipe_of_ones_own_takes_or_leaves_training_pairs_and_counts_with_its_source(

@@ -87,7 +87,7 @@ def test_the_precision_of_the_comparison_is_said(run, monkeypatch):
         )
         result = invoke(run, "--output", run / precision)
         assert result.exit_code == 0, result.output
-        assert ("--set training.precision=fp32" in result.output) == (precision == "bf16")
+        assert ("training.precision=fp32" in result.output) == (precision == "bf16")
 
 
 def test_a_run_is_exported_with_its_report(run):

@@ -1,6 +1,7 @@
 """What a run began on is kept, continued with, and not compared with another kind."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -145,8 +146,12 @@ def test_a_grid_is_not_continued_or_shown_with_another_precision(
     processor(torch.float32)
     assert run_all(runs[:1], tmp_path, InProcess(), prepared_root=prepared) == []
     processor(torch.bfloat16)
-    with pytest.raises(ShapeshiftError, match=r"shape/1 trains in fp32 .*shape/2 in bf16"):
-        run_all(runs, tmp_path, InProcess(), prepared_root=prepared)
+    for weights in ("there", "gone"):  # as where a kept run was unpacked
+        if weights == "gone":
+            shutil.rmtree(RunFolder(tmp_path / runs[0].key).run / "checkpoints")
+            (RunFolder(tmp_path / runs[0].key).run / "average.safetensors").unlink()
+        with pytest.raises(ShapeshiftError, match=r"shape/1 trains in fp32 .*shape/2 in bf16"):
+            run_all(runs, tmp_path, InProcess(), prepared_root=prepared)
     assert not RunFolder(tmp_path / runs[1].key).run.exists()
     assert run_all(runs[1:], tmp_path, InProcess(), prepared_root=prepared) == []
     assert len(collect(runs[:1], tmp_path)) == len(collect(runs[1:], tmp_path)) > 0

@@ -82,7 +82,7 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
     table = build("nhk:table2", {("less-feeding",): ALL, ("none",): HALF})
     [note] = [note for note in table.notes if "test" in note]
     assert "no finished run of position = original-qkv" in note
-    assert note.endswith(": less-feeding, none")
+    assert note.endswith(": less-feeding in BLEU, none in BLEU")
     given = {
         ("original-qkv", "en-de"): HALF,
         ("relative", "en-de"): ALL,
@@ -91,4 +91,4 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
     table = build("nhk:table3", given)
     marks, untested = (note for note in table.notes if "test" in note)
     assert marks.startswith("* significantly different from position = original-qkv")
-    assert untested.endswith(": relative de-en")
+    assert untested.endswith(": relative de-en in BLEU")

@@ -112,7 +112,8 @@ def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
 
 def test_overrides_reach_every_cell_and_seeds_choose():
     made = plan("table1", overrides=["training.max_updates=7"], seeds=[2])
-    assert [planned.seed for planned in made.runs] == [2, 2]
+    assert [planned.seed for planned in made.to_train] == [2, 2]
+    assert [planned.seed for planned in made.runs] == [1, 2, 1, 2]  # tables have all
     assert {planned.config.training.max_updates for planned in made.runs} == {7}
     with pytest.raises(ShapeshiftError, match="toy:table1 has the seed 5, 6; they have 1, 2"):
         plan("table1", seeds=[1, 5, 6])
@@ -120,8 +121,7 @@ def test_overrides_reach_every_cell_and_seeds_choose():
         plan("table2", profile="paper")
     with pytest.raises(ShapeshiftError, match="no run of profile tiny is left for toy:none; look"):
         plan("none", paper=paper(none=study("t", "one", only={"position": "gone"})))
-    # A study without such a run is left out.
-    assert [*plan("table1", "table2", seeds=[2]).paper.studies] == ["table1"]
+    assert [*plan("table1", "table2", seeds=[2]).paper.studies] == ["table1", "table2"]
 
 
 SIZES = {

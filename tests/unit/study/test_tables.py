@@ -95,7 +95,8 @@ def test_what_is_not_tested_says_why(measured, tmp_path):
     assert column(made, "gain")["shape"].text == "+0.10"
     assert {entry.p_value for row in made.rows for entry in row} == {None}
     notes = [note for note in made.notes if "test" in note or note.startswith("*")]
-    assert notes == ["not tested (fewer than 3 seeds): shape", "not tested (not measured): shape"]
+    why = {"error": "fewer than 3 seeds", "loss": "not measured"}
+    assert notes == [f"not tested ({reason}): shape in {x}" for x, reason in why.items()]
 
 
 def test_a_text_without_sentences_of_these_lengths_is_not_tested(tmp_path, monkeypatch):

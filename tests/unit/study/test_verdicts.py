@@ -126,18 +126,19 @@ def test_some_part_is_corrected_for_the_number_of_parts_and_every_part_is_not():
 
 
 def test_the_claims_of_a_study_are_corrected_together():
-    """Those that are tested: each of five has to have a p-value below 0.01, or 0.0125 of four."""
+    """Those that the profile tests, finished or not: each of five has to have a p-value below 0.01,
+    or 0.0125 of four."""
     gain, nothing = {"a": compared(1.0, 1.1, 0.75, error=0.0)}, {"a": compared(0.1, -0.2, 0.3)}
     assert gain["a"].p_value() == pytest.approx(0.0118, abs=1e-4)
     untested = [
         (PlannedTest(claim(), False), gain),
         (PlannedTest(claim(), True), {"a": compared(1.0)}),
     ]
-    for others, expected in ((3, "supported"), (4, "inconclusive")):
+    for others, expected in ((2, "supported"), (3, "inconclusive")):
         tested = [(PlannedTest(claim(), True), parts) for parts in (gain, *[nothing] * others)]
         found = findings([*tested, *untested])
         assert found[0].verdict == expected
-        assert found[0].measured.endswith(f"for the verdict, of {others + 1} in the study")
+        assert found[0].measured.endswith(f"for the verdict, of {others + 2} tested in the study")
         assert [x.verdict for x in found[-2:]] == ["not tested in this profile", "one run"]
         assert not any("for the verdict" in x.measured for x in found[-2:])
     alone = finding(claim(), gain).measured
