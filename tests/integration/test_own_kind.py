@@ -36,6 +36,7 @@ def test_every_snippet_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         sys.modules.pop("root_distance", None)
 
 
+@pytest.mark.slow
 def test_the_kind_passes_the_contract_tests(tmp_path: Path) -> None:
     (tmp_path / "root_distance.py").write_text(SNIPPETS[0], encoding="utf-8")
     (tmp_path / "register_root_distance.py").write_text(REGISTER, encoding="utf-8")

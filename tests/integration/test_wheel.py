@@ -110,6 +110,7 @@ def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
     assert [path for path in wanted if str(Path("shapeshift", path)) not in held] == []
 
 
+@pytest.mark.slow
 def test_the_kernels_are_built_for_the_wheel(wheel: Path, make: Callable[..., Run]) -> None:
     from shapeshift.kernels.processor import instruction_sets
 

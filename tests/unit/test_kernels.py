@@ -707,8 +707,14 @@ def test_a_package_without_libraries_says_so_once_and_computes_in_pytorch(tmp_pa
     assert run(FEW, PYTHONPATH=str(tmp_path)).stdout.startswith("[False, False, False] plain")
 
 
+EVERYWHERE = "baseline", "avx2"  # the others weekly; the set in use has all tests of this file
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*processor.NEEDS])
+@pytest.mark.parametrize(
+    "name",
+    [x if x in EVERYWHERE else pytest.param(x, marks=pytest.mark.slow) for x in processor.NEEDS],
+)
 def test_kernels_of_other_instruction_sets(name):
     if name not in processor.instruction_sets():
         pytest.skip(f"the processor has no {name}")

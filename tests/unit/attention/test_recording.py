@@ -54,7 +54,7 @@ def test_an_inner_recording_takes_over():
     assert (len(outer), len(inner)) == (2, 1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_compiled_code_is_recorded():
     compiled, whole = torch.compile(output), torch.compile(output, fullgraph=True)
     torch.testing.assert_close(compiled(Q), output())
