@@ -36,7 +36,8 @@ them as arguments; `translate` and `serve` take some after `--set`.
 | 2 | wrong usage |
 | 130, 143 | stopped by Ctrl-C, by SIGTERM; the same command continues |
 
-An error with a Python traceback is a bug of Shapeshift, unless the traceback ends in a file of yours.
+An error with a Python traceback is a bug of Shapeshift, unless the traceback ends in a file of
+yours.
 """
 
 
