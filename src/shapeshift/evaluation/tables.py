@@ -9,6 +9,8 @@ from shapeshift.evaluation.scores import FEW_SEGMENTS, Scores, up_to_longest
 
 NO_VALUE = "–"
 FEW_MARK = "†"
+NO_BLEU = f"{NO_VALUE} no BLEU: no reference has four words"
+"""Note on a bucket with segments and without a score."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ def score_tables(name: str, scores: Scores) -> list[Table]:
         tables.append(Table(("source length", "segments", name), lengths))
         signatures = {x.score.signature for x in scores.by_length if x.score is not None}
         notes += [f"BLEU: {signature}" for signature in sorted(signatures)]
-        if any(bucket.num_segments and bucket.score is None for bucket in scores.by_length):
-            notes.append(f"{NO_VALUE} no BLEU: no reference has four words")
+        if any(bucket.num_segments > 0 and bucket.score is None for bucket in scores.by_length):
+            notes.append(NO_BLEU)
         if any(bucket.is_small for bucket in scores.by_length):
             notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
     tables[-1] = replace(tables[-1], notes=[*dict.fromkeys(notes)])

@@ -16,7 +16,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import Config
 from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_to_longest
-from shapeshift.evaluation.tables import FEW_MARK
+from shapeshift.evaluation.tables import FEW_MARK, NO_BLEU
 from shapeshift.run.measures import Metric
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
@@ -166,7 +166,8 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
         for n, panel in enumerate(panels)
     ]
     is_unseen = any(panel.shaded for panel in drawn)
-    is_small = any(bucket.is_small for panel in panels for bucket in panel.buckets)
+    buckets = [bucket for panel in panels for bucket in panel.buckets]
+    is_small = any(bucket.is_small for bucket in buckets)
     marks = ["shaded: unseen in training"] * is_unseen
     marks += [f"hollow: fewer than {FEW_SEGMENTS}"] * is_small
     x_title = "source length in subwords; below it the number of segments"
@@ -175,6 +176,7 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     notes = [*spec.notes]
     notes += [f"{UNSEEN_MARK} longer or shorter than anything in training"] * is_unseen
     notes += [f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"] * is_small
+    notes += [NO_BLEU] * any(x.num_segments > 0 and x.score is None for x in buckets)
     seeds = (each for panel in panels for own in panel.lines.values() for each in own)
     notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
     notes += measured.unfinished_note(spec.only)

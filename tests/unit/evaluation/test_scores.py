@@ -57,6 +57,19 @@ def test_an_empty_bucket_has_no_score():
     assert first.bleu == last.bleu == pytest.approx(100)
 
 
+def test_bleu_of_references_without_four_words_is_no_score():
+    """sacreBLEU gives a perfect translation 0."""
+    lines, lengths = [*["za zb", "za", "zc zd ze"] * 4, LINE], [*[2, 1, 3] * 4, 9]
+    short, long = bleu_by_length(lines, lines, lengths, [4])
+    assert (short.num_segments, short.score, long.bleu) == (12, None, pytest.approx(100))
+    assert bleu_by_length(lines, lines, lengths, [4], metric="chrf")[0].bleu == pytest.approx(100)
+    four = ["za, zb.", *lines[:12]]  # of three words and two signs
+    assert bleu_by_length(four, four, [2] * 13, [4])[0].bleu == pytest.approx(100)
+    _, table = score_tables("good", evaluate(lines, lines, lengths=lengths, length_buckets=[4]))
+    assert table.rows[0] == ("0–3", "12", "–")
+    assert "– no BLEU: no reference has four words" in table.notes
+
+
 def test_missing_lengths_are_refused():
     with pytest.raises(ShapeshiftError, match="1 hypotheses but 0 source lengths"):
         bleu_by_length([LINE], [LINE], [], [10])
