@@ -204,4 +204,7 @@ def test_many_parts_are_counted_and_the_extremes_named():
 def test_a_table_marks_no_difference_of_systems_that_have_learned_nothing():
     parts = {"none": compared(-0.07, p=0.0005, base=0.07), "some": compared(2.0, p=0.0005)}
     assert significant(parts) == {"some"}
+    many = {str(n): Part({}, reason="no finished run") for n in range(97)}
+    assert significant(parts | many) == {"some"}
+    assert significant(parts | many | {"another": Part({})}) == set()  # 100 · 0.0005
     assert "not where both are below 2 BLEU" in mark_note("ape", [BLEU])
