@@ -130,8 +130,9 @@ def page(documents: Documents, directory: Path) -> str:
         parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
         parts += _table(paper, min(reversed([*own.values()]), key=partial(_num_missing, paper)))
         for (owner, figure), caption in FIGURES.items():
-            if owner == name and (RESULTS / f"{name}-{figure}.png").exists():
-                parts.append(f"![{figure}](results/{name}-{figure}.png)\n\n*{figure}: {caption}*\n")
+            if owner == name and (profile := _profile_of_figure(documents, name, figure)):
+                parts.append(f"![{figure}](results/{name}-{figure}.png)\n")
+                parts.append(f"*{figure}, {profile}: {caption}*\n")
         findings = [
             (x.study, x.profile, y.claim, y.verdict, y.measured, _shown(y.power), y.paper)
             for each in own.values()
@@ -253,13 +254,19 @@ def _row(fields: Sequence[str]) -> str:
 
 def _keep_figures(documents: Documents, directory: Path) -> None:
     for name, figure in FIGURES:
-        for profile in ("medium", "tiny"):
-            found = [*(directory / profile / name).glob(f"*/{figure}.png")]
-            if found and (name, profile) in documents:
-                picture = Image.open(found[0])
-                target = RESULTS / f"{name}-{figure}.png"
-                picture.quantize(128).save(target, optimize=True)  # a third of the bytes
-                break
+        if profile := _profile_of_figure(documents, name, figure):
+            [file] = (directory / profile / name).glob(f"*/{figure}.png")
+            target = RESULTS / f"{name}-{figure}.png"
+            Image.open(file).quantize(128).save(target, optimize=True)  # a third of the bytes
+
+
+def _profile_of_figure(documents: Documents, name: str, figure: str) -> str | None:
+    """Return the profile whose figure is shown, None if there is none."""
+    for profile in ("medium", "tiny"):
+        tables = (table for each in documents.get((name, profile), ()) for table in each.tables)
+        if any(table.name == figure and table.figure for table in tables):
+            return profile
+    return None
 
 
 def main() -> None:

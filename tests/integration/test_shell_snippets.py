@@ -122,6 +122,9 @@ def run(folder: Path, line: str) -> None:
         arguments.append("--dry-run")
     if command == "reproduce" and not {"--dry-run", "--list"} & {*arguments}:
         arguments.append("--no-run")
+        if "--seed" in arguments:  # has no effect without runs
+            at = arguments.index("--seed")
+            del arguments[at : at + 2]
     stdin = f"{said[1]}\n".encode() if said else b""
     if source:
         stdin = (folder / source[1]).read_bytes()
