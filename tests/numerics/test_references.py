@@ -278,10 +278,10 @@ def test_every_kind_has_a_reference() -> None:
 
 def test_what_the_references_read_from_a_kind() -> None:
     """Defaults, and how many channels turn: of 3.2 and 0.8 channels, 2."""
-    made = {x: get(x, num_heads=2, head_dim=WIDTH) for x in ("rotary", "xpos", "pope", "axial")}
-    bases = {name: position.base for name, position in made.items()}
+    kinds = {x: get(x, num_heads=2, head_dim=WIDTH) for x in ("rotary", "xpos", "pope", "axial")}
+    bases = {name: position.base for name, position in kinds.items()}
     assert bases == {"rotary": 10_000, "xpos": 10_000, "pope": 10_000, "axial": 100}
-    assert (made["axial"].order, made["rotary"].section_order) == ("same", "blocks")
+    assert (kinds["axial"].order, kinds["rotary"].section_order) == ("same", "blocks")
     turning = [Rotary(head_dim=WIDTH, fraction=share).width for share in (1.0, 0.5, 0.4, 0.1)]
     assert turning == [8, 4, 2, 2]
 

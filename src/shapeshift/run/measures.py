@@ -168,11 +168,12 @@ class Measure:
         object.__setattr__(self, "__module__", getattr(self.function, "__module__", ""))
 
     def __call__(self, *args: Any, **options: Any) -> list[Result]:
-        found = self.function(*args, **options)
-        if not isinstance(found, Iterable) or not all(isinstance(x, Result) for x in found):
+        returned = self.function(*args, **options)
+        results = [*returned] if isinstance(returned, Iterable) else [returned]
+        if not all(isinstance(result, Result) for result in results):
             name = getattr(self.function, "__qualname__", self.function)
-            raise ShapeshiftError(f"{name}: expected a list of Result, got {found!r}")
-        return [*found]
+            raise ShapeshiftError(f"{name}: expected a list of Result, got {returned!r}")
+        return results
 
 
 def declares(*metrics: Metric) -> Callable[[Callable[..., Sequence[Result]]], Measure]:

@@ -220,9 +220,9 @@ def test_annotations_of_a_kind_of_ones_own():
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "none"])
 def test_its_repr_has_every_option(name):
-    made = get(name, dim=H * E, num_heads=H, head_dim=E)
-    options = inspect.signature(type(made)).parameters
-    assert [option for option in options if f"{option}=" not in repr(made)] == []
+    position = get(name, dim=H * E, num_heads=H, head_dim=E)
+    options = inspect.signature(type(position)).parameters
+    assert [option for option in options if f"{option}=" not in repr(position)] == []
 
 
 def test_a_repr_shows_what_differs():

@@ -128,7 +128,7 @@ def not_finite(run, data):
 
 
 def anything(run, data):
-    return [Result(metric="b", value=1.0)]
+    yield Result(metric="b", value=1.0)
 """
 
 
