@@ -86,6 +86,7 @@ MISUSED = [
     ("translate run --beam 10", "--set decoding.beam=VALUE"),
     ("translate run --set beam=10", "what has: decoding,"),
     ("translate run text/test.en --on-long cut", "--on-long"),
+    ("translate run text/test.en --output ./text/test.en", "would be replaced"),
     (f"{SAME} --paired text/test.en --metric comet", "leave comet out"),
     (f"{SAME} --comet-model X", "needs --metric comet"),
     (f"{SAME} --paired run/x --paired ./run/x", "--paired: run/x is given twice"),

@@ -66,16 +66,16 @@ def test_runs_that_are_not_finished_are_named_below_the_table(tmp_path):
         if planned.seed == 2 and not is_ape:
             put(tmp_path, planned, measures=("train",))
     columns = {"BLEU": {"split": "test"}, "gain": {"gain_of": "BLEU"}}
-    made = build(Measured(RUNS, tmp_path, tmp_path), columns, baseline={"position": "ape"})
+    table = build(Measured(RUNS, tmp_path, tmp_path), columns, baseline={"position": "ape"})
     lacking = " and ".join(RUNS[0].measures)
-    assert made.notes[1:3] == (
+    assert table.notes[1:3] == (
         f"not finished: ape seed 3; shape seed 1, 2 without {lacking}, 3",
         "gains are over the seeds that both sides have finished",
     )
     for planned in RUNS:
         put(tmp_path, planned, hypotheses=REFERENCES)
-    made = build(Measured(RUNS, tmp_path, tmp_path), columns, baseline={"position": "ape"})
-    assert not [note for note in made.notes if "finished" in note]
+    table = build(Measured(RUNS, tmp_path, tmp_path), columns, baseline={"position": "ape"})
+    assert not [note for note in table.notes if "finished" in note]
 
 
 def test_a_bucket_of_lengths_is_one_of_its_split(measured):
