@@ -49,10 +49,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return "" if match is None else f"; did you mean {match!r}?"
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most like `word`, in capitals or not; None if none is."""
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word that is most like `word`, in capitals or not; None if none is.
+
+    `cutoff` is the least likeness, from 0 to 1 for the same word.
+    """
     spelling = {each.lower(): each for each in reversed([*known])}
-    matches = difflib.get_close_matches(word.lower(), [*reversed(spelling)], n=1)
+    matches = difflib.get_close_matches(word.lower(), [*reversed(spelling)], n=1, cutoff=cutoff)
     return spelling[matches[0]] if matches else None
 
 

@@ -76,6 +76,8 @@ class Subcommand(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             # By its name: some versions of Typer have their own copy of click.
+            if type(error).__name__ == "BadParameter":
+                error.message = str(error.message).removeprefix("Value error, ")  # type: ignore[attr-defined]
             takes = next((each for each in self.params if each.name == "overrides"), None)
             if takes is None or type(error).__name__ != "NoSuchOption":
                 raise

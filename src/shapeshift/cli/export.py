@@ -69,8 +69,6 @@ def export(
     """
     if to != "ctranslate2" and quantization is not None:
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
-    if to == "onnx" and max_length is not None:
-        raise usage_error("--max-length", "has no effect on onnx; leave it out")
     from shapeshift.export.parity import TOLERANCE
     from shapeshift.run.export import export_run
     from shapeshift.run.machine import Machine
@@ -83,7 +81,7 @@ def export(
         target,
         quantization=quantization,
         checkpoint=checkpoint,
-        max_length=max_length or 1024,
+        max_length=max_length,
     )
     parity = report.parity
     lengths = [length for pair in parity.lengths for length in pair]

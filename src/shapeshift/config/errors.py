@@ -156,7 +156,9 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
     own = {key: path for path in paths for at, _, key in [path.rpartition(".")] if at == section}
     if (new := RENAMED.get(name)) in own:
         return f"{name} is now {new}"
-    meant = find_key(name, config, (f"{section}.",) if section else ())
+    meant = own.get(closest(name, own, cutoff=0.85) or "")  # `claim` for `claims`
+    if meant is None:
+        meant = find_key(name, config, (f"{section}.",) if section else ())
     if meant not in paths:
         meant = own.get(closest(name, own) or "")
     if meant is None:

@@ -25,13 +25,17 @@ from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residu
 from shapeshift.positions import Representation, Rotary
 from shapeshift.positions.pairs import Table
 
-from .folder import Report, Trained, new_folder
-from .parity import BEAM, Ids, LogProbs, check
+from .folder import Report, Trained, new_folder, refuse_useless_length
+from .parity import BEAM, MAX_LENGTH, Ids, LogProbs, check
 from .support import STACKS, acting, has_linear_bias, reach, self_attentions, support, unsupported
 
 
 def export(
-    trained: Trained, target: Path, *, quantization: str | None = None, max_length: int = 1024
+    trained: Trained,
+    target: Path,
+    *,
+    quantization: str | None = None,
+    max_length: int | None = None,
 ) -> Report:
     """Write a model for CTranslate2, and check that it computes the same.
 
@@ -43,25 +47,27 @@ def export(
         target: a folder, missing or empty.
         quantization: of the weights, such as `int8`; None is fp32.
         max_length: the most tokens of a sentence, with `</s>`, where the engine needs a table and
-            the model has no limit of its own.
+            the model has no limit of its own; None is `MAX_LENGTH`.
 
     Raises:
         ShapeshiftError: CTranslate2 is not installed or cannot compute these positions exactly;
-            the folder holds something; the check fails; the disk refuses.
+            the folder holds something; the check fails; the disk refuses; `max_length` has no
+            effect.
     """
     require("ctranslate2", "ctranslate2")
     model, shape, scheme = trained.model, trained.shape, trained.position.scheme
     reason = unsupported(scheme, shape)
     if reason is not None:
         raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
-    own = _capacity(model, max_length)
+    own = _capacity(model, max_length or MAX_LENGTH)
+    refuse_useless_length(max_length, own)
     with new_folder(target) as folder:
-        _write(folder, trained, max_length)
+        _write(folder, trained, own)
         engine = CTranslate2Model(folder, trained.subwords, own, torch.device("cpu"))
-        parity = check(model, engine, max_length, trained.longest)
+        parity = check(model, engine, own, trained.longest)
         if quantization is not None:
             folder.rename(folder.with_name("float32"))
-            _write(folder, trained, max_length, quantization)
+            _write(folder, trained, own, quantization)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
             support(scheme, shape), own, parity,
@@ -120,9 +126,7 @@ class CTranslate2Model:
         ]
 
 
-def convert(
-    model: Transformer, shape: ModelConfig, subwords: Subwords, max_length: int = 1024
-) -> Any:
+def convert(model: Transformer, shape: ModelConfig, subwords: Subwords, limits: Capacity) -> Any:
     """Return the model as a `ctranslate2.specs.TransformerSpec`; see `export`."""
     from ctranslate2.specs import common_spec, transformer_spec
 
@@ -144,7 +148,6 @@ def convert(
         transformer_spec.TransformerEncoderLayerSpec,
         transformer_spec.TransformerDecoderLayerSpec,
     )
-    limits = _capacity(model, max_length)
     for name, new_layer, limit in zip(STACKS, new_layers, limits, strict=True):
         stack, embedding = getattr(spec, name), model.source if name == "encoder" else model.target
         natively = linear_bias and name == "decoder"
@@ -180,10 +183,10 @@ def convert(
 
 
 def _write(
-    folder: Path, trained: Trained, max_length: int, quantization: str | None = None
+    folder: Path, trained: Trained, limits: Capacity, quantization: str | None = None
 ) -> None:
     with evaluating(trained.model):
-        spec = convert(trained.model, trained.shape, trained.subwords, max_length)
+        spec = convert(trained.model, trained.shape, trained.subwords, limits)
     spec.validate()
     spec.optimize(quantization=quantization)
     folder.mkdir()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -113,6 +113,16 @@ def read_report(folder: Path) -> Report:
             f" make one: {shell_command('export', folder.parent, '--to', 'ctranslate2')} (or onnx)",
             path=folder,
         ) from error
+
+
+def refuse_useless_length(max_length: int | None, limits: Sequence[int | None] = ()) -> None:
+    """Raise a `ShapeshiftError` if `max_length` is given and is no limit of the exported model."""
+    if max_length is not None and max_length not in limits:
+        own = next((f"it takes {n:,} tokens at most" for n in limits if n), "it has no such limit")
+        raise ShapeshiftError(
+            f"max_length={max_length} (--max-length) has no effect on this model: {own}; leave it"
+            " out"
+        )
 
 
 @contextmanager

@@ -43,7 +43,7 @@ NEEDED = ("onnx", "onnxruntime", "onnx", "onnxscript")  # the extra, and its mod
 Arrays = list[NDArray[Any]]
 
 
-def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
+def export(trained: Trained, target: Path) -> Report:
     """Write a model as ONNX, and check that onnxruntime computes the same.
 
     Raises:
@@ -61,7 +61,7 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
         with evaluating(model):
             write(model, folder)
         exported = OnnxModel(folder, own)
-        parity = check(model, OwnEngine(exported), max_length, trained.longest)
+        parity = check(model, OwnEngine(exported), own, trained.longest)
         report = Report(
             f"onnxruntime {runtime.__version__}",
             "onnxruntime.InferenceSession",

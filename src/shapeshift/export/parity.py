@@ -18,7 +18,7 @@ from torch import Tensor
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES
-from shapeshift.decoding.capacity import capacity
+from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Stepper, beam_search
 from shapeshift.model import Transformer
@@ -33,6 +33,9 @@ TOLERANCE = 1e-4
 BEAM = 4
 MAX_STEPS = 32  # of beam search
 BEYOND = 8  # subwords more than the longest sentence of training
+
+MAX_LENGTH = 1024
+"""Tokens of a sentence, where an engine needs a number and the model has no limit of its own."""
 
 Ids = list[list[int]]
 LogProbs = list[list[float]]
@@ -106,8 +109,9 @@ class OwnEngine:
         return [(best.tokens, best.log_prob) for best, *_ in found]
 
 
-def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tuple[Ids, Ids]:
-    """Return sources and targets of random ids; `longest` gives the longest lengths in training."""
+def sample(model: Transformer, limits: Capacity, longest: tuple[int, int]) -> tuple[Ids, Ids]:
+    """Return sources and targets of random ids, within the limits of the exported model; `longest`
+    gives the longest lengths in training."""
     turns = {1, 2}
     for kind in model.modules():
         if isinstance(kind, Representation) and (k := reach(kind)) is not None:
@@ -115,27 +119,27 @@ def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tup
     sizes = (model.source.tokens.num_embeddings, model.target.tokens.num_embeddings)
     generator = torch.Generator().manual_seed(0)
     lengths, sides = [], []
-    for limit, most in zip(capacity(model), longest, strict=True):
-        end = (max_length if limit is None else limit) - 1  # the `</s>`
-        lengths.append(sorted({min(max(1, n), end) for n in (*turns, most, most + BEYOND)}))
+    for limit, most in zip(limits, longest, strict=True):
+        chosen = {max(1, n) for n in (*turns, most, most + BEYOND)}
+        lengths.append(sorted(chosen if limit is None else {min(n, limit - 1) for n in chosen}))
     num_pairs = max(map(len, lengths))
     for side, (known, size) in enumerate(zip(lengths, sizes, strict=True)):
         # Turned by one, so that a short source meets a long target and the other way round.
-        chosen = [known[(n - side) % len(known)] for n in range(num_pairs)]
+        turned = [known[(n - side) % len(known)] for n in range(num_pairs)]
         first = len(SPECIAL_PIECES)
         sides.append(
-            [torch.randint(first, size, (n,), generator=generator).tolist() for n in chosen]
+            [torch.randint(first, size, (n,), generator=generator).tolist() for n in turned]
         )
     return sides[0], sides[1]
 
 
-def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[int, int]) -> Parity:
-    """Compare an exported model in fp32 with ours; see `sample` for `longest`.
+def check(model: Transformer, engine: Engine, limits: Capacity, longest: tuple[int, int]) -> Parity:
+    """Compare an exported model in fp32 with ours; see `sample` for `limits` and `longest`.
 
     Raises:
         ParityError: they differ, or positions change nothing.
     """
-    (sources, targets), own = sample(model, max_length, longest), OwnEngine(model)
+    (sources, targets), own = sample(model, limits, longest), OwnEngine(model)
     ours, theirs = own.score(sources, targets), engine.score(sources, targets)
     alone = [engine.score([x], [y])[0] for x, y in zip(sources, targets, strict=True)]
     log_prob, worst_alone = _largest(ours, theirs), _largest(ours, alone)
@@ -144,7 +148,7 @@ def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[in
             f"a token's log-probability differs by {max(log_prob, worst_alone):.2g}, expected at"
             f" most {TOLERANCE:g}"
         )
-    steps = min(MAX_STEPS, max(map(len, targets)), capacity(model).target or MAX_STEPS)
+    steps = min(MAX_STEPS, max(map(len, targets)), limits.target or MAX_STEPS)
     found, expected = engine.search(sources, steps), own.search(sources, steps)
     beam_score = max(
         abs(a - b) / (len(ids) + 1) for (ids, a), (_, b) in zip(found, expected, strict=True)

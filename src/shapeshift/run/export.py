@@ -14,7 +14,7 @@ from shapeshift.data.prepared import Report as DataReport
 from shapeshift.decoding.config import exponent
 from shapeshift.evaluation.scores import Scores
 from shapeshift.export import ctranslate2, marian, onnx
-from shapeshift.export.folder import Report, Trained
+from shapeshift.export.folder import Report, Trained, refuse_useless_length
 from shapeshift.export.huggingface import write as huggingface
 from shapeshift.export.parity import ParityError
 from shapeshift.run.folder import AVERAGE, RESULTS, SUBWORDS, Run
@@ -67,7 +67,7 @@ def export_run(
     *,
     quantization: str | None = None,
     checkpoint: str = "average",
-    max_length: int = 1024,
+    max_length: int | None = None,
 ) -> Report:
     """Export a run's model to another engine, and check it.
 
@@ -78,11 +78,11 @@ def export_run(
         quantization: of the weights, for CTranslate2.
         checkpoint: weights, see `Run.weights`.
         max_length: the most tokens of a sentence, where the engine needs a number and the model has
-            no limit of its own.
+            no limit of its own; None is 1,024.
 
     Raises:
         ShapeshiftError: the engine is not installed or cannot compute the model exactly; the folder
-            holds something.
+            holds something; `max_length` has no effect.
         ParityError: the exported model does not compute what the run's does.
     """
     data = DataReport.read(run.directory / REPORT_OF_RUN, "train again in a new folder")
@@ -105,7 +105,8 @@ def export_run(
         card = _model_card(run, data, trained, weights)
         return huggingface.export(trained, target, card=card, max_length=max_length)
     if to == "onnx":
-        return onnx.export(trained, target, max_length=max_length)
+        refuse_useless_length(max_length)
+        return onnx.export(trained, target)
     return ctranslate2.export(trained, target, quantization=quantization, max_length=max_length)
 
 

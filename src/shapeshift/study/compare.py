@@ -46,11 +46,17 @@ def comparison(config: str | Path, positions: Mapping[str, Sequence[str]], num_s
         },
         typed=True,
     )
+    named: dict[str, str] = {}
     for planned in grid.runs(path.stem):
+        name = planned.axes[AXIS]
         try:
-            check_label(planned.axes[AXIS], planned.config.position.scheme)
+            check_label(name, planned.config.position.scheme)
         except ShapeshiftError as error:
             raise ShapeshiftError(f"position {error}") from error
+        if (other := named.setdefault(planned.key, name)) != name:
+            raise ShapeshiftError(
+                f"positions {other!r} and {name!r} are two names of the same run; leave one out"
+            )
     first = next(iter(positions))
     table = {
         "title": "test text",

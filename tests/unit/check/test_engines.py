@@ -21,6 +21,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import Engine, against, open_engine
 from shapeshift.cli import app
 from shapeshift.data.subwords import SPECIAL_PIECES
+from shapeshift.decoding.capacity import Capacity
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import Part, Scheme
 
@@ -95,7 +96,7 @@ def write_ctranslate2(model: Any, folder: Path) -> Path:
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
     from shapeshift.export.ctranslate2 import convert
 
-    spec = convert(model, SHAPE, SUBWORDS)
+    spec = convert(model, SHAPE, SUBWORDS, Capacity(64, 64))
     spec.validate()
     folder.mkdir()
     spec.save(str(folder))

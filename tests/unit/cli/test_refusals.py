@@ -16,6 +16,7 @@ INIT = "init --output own.yaml --source en --target de"
 SAME = "score text/test.de text/test.de"
 
 REFUSED = [  # in text, settings and folders
+    ("compare mine.yaml --position rope,rotary", "two names of the same run; leave one out"),
     (
         f"{TRAIN} position=learned position.parts.0.num_positions=20",
         "tokens, and the model has positions for 20; add 44 to num_positions",
@@ -94,6 +95,7 @@ MISUSED = [
     ("compare mine.yaml --position ape rope", "separated by commas: --position ape,rope"),
     ("compare mine.yaml --position ape,shappe", "did you mean 'shape'"),
     ("compare mine.yaml --position ape,ape", "'ape' is given twice"),
+    ("positions rope --explain --dtype bf17", "Invalid value for '--dtype': 'bf17' is not one"),
     ("compare mine.yaml training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
     ("compare mine.yaml 'training={seed: 4}'", "give `shapeshift compare` --seeds NUMBER"),
     (

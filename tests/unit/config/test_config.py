@@ -238,6 +238,7 @@ def test_all_errors_are_reported_at_once() -> None:
         ({"position": "shaw_relative"}, "did you mean 'rpe'?"),
         ({"position": "no_pos"}, "did you mean 'nope'?"),
         ({"position": "kerpel"}, "did you mean 'kerple'?"),
+        ({"data": {"recipes": "vanilla"}}, r"did you mean 'data.recipe'\?"),
         ({"position": "shifted"}, "set position.position_ids.name=shifted"),
         ({"model": {"zzzzz": 1}}, "unknown key .known: "),
         ({1: 2}, "1: unknown key"),

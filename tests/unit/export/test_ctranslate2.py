@@ -96,7 +96,7 @@ def check(made, folder):
 
 
 def run(made, target, **options):
-    return export(made.trained, target, **{"max_length": 100, **options})
+    return export(made.trained, target, **options)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -192,7 +192,9 @@ def test_what_is_not_described_by_distance_alone_is_refused(
 @pytest.mark.parametrize("kind", ["t5", "rotary"])
 def test_positions_without_a_table_do_not_end(kind, make, tmp_path):
     made = make(at_self(kind))
-    run(made, tmp_path / "model", max_length=20)
+    with pytest.raises(ShapeshiftError, match="no effect on this model: it has no such limit"):
+        run(made, tmp_path / "model", max_length=20)
+    run(made, tmp_path / "model")
     check(made, tmp_path / "model")  # of up to 60 tokens
 
 
@@ -209,7 +211,9 @@ def test_lengths_are_those_at_which_positions_may_go_wrong(make, tmp_path):
     assert {source for source, _ in lengths} >= {1, 16, 17, 30, 38}
     assert {target for _, target in lengths} >= {1, 16, 17, 25, 33}
     trained = replace(make(CASES["learned"]).trained, longest=(66, 80))
-    lengths = export(trained, tmp_path / "b", max_length=100).parity.lengths
+    with pytest.raises(ShapeshiftError, match="no effect on this model: it takes 70 tokens at"):
+        export(trained, tmp_path / "b", max_length=100)
+    lengths = export(trained, tmp_path / "b").parity.lengths
     assert max(max(pair) for pair in lengths) == 69  # and `</s>`: the table ends
 
 

@@ -134,6 +134,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("y: test BLEU", "y: BLEU", "plot: no column 'BLEU'; did you mean 'test BLEU'?"),
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
+        ("tables:", "claim: []\ntables:", "claim: unknown key; did you mean 'claims'?"),
         ("split: valid", "lengths: inside", "lengths is for split: valid or test"),
         ("expected: none", "expected: none\n    profiles: [tiny]", "the grid has no profile 'tin"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),

@@ -24,8 +24,8 @@ from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.export import marian
-from shapeshift.export.folder import Report, Trained, new_folder
-from shapeshift.export.parity import BEAM, Ids, LogProbs, check
+from shapeshift.export.folder import Report, Trained, new_folder, refuse_useless_length
+from shapeshift.export.parity import BEAM, MAX_LENGTH, Ids, LogProbs, check
 from shapeshift.export.support import EXACT, refuse_ids_of_tokens
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024) -> Report:
+def export(trained: Trained, target: Path, *, card: str, max_length: int | None = None) -> Report:
     """Write a model for transformers, and check that the model `from_pretrained` opens computes the
     same. `generate` uses the run's decoding settings, as far as transformers has them.
 
     Raises:
         ShapeshiftError: transformers is not installed; position ids depend on the tokens; the text
             was split by another program; the folder holds something; the check fails; the disk
-            refuses.
+            refuses; `max_length` has no effect.
     """
     transformers = require("hf", "transformers")
     transformers.utils.logging.disable_progress_bar()  # of files that take no time
@@ -54,16 +54,18 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
             " transformers has no tokenizer; train with data.subwords.algorithm=bpe or unigram"
         )
     exported: PreTrainedModel
+    wanted = max_length or MAX_LENGTH
     if marian.fits(model, shape):
-        exported, own = marian.convert(model, shape, max_length), Capacity(max_length, max_length)
+        exported, own = marian.convert(model, shape, wanted), Capacity(wanted, wanted)
     else:
         exported, own = _as_shapeshift(model, shape, trained.position), capacity(model)
-    limit = min(limit for limit in (*own, max_length) if limit is not None)
+    limit = min(limit for limit in (*own, wanted) if limit is not None)
+    refuse_useless_length(max_length, (limit,))
     _set_generation(exported, trained.decoding, limit)
     with new_folder(target) as folder:
         exported.save_pretrained(folder)
         _write_tokenizer(folder, trained.subwords, trained.subword_models, limit)
-        parity = check(model, Engine(folder), max_length, trained.longest)
+        parity = check(model, Engine(folder), own, trained.longest)
         report = Report(
             f"transformers {transformers.__version__}",
             type(exported).__name__,
