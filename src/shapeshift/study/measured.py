@@ -25,7 +25,7 @@ from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.metrics import Score, check_parallel
 from shapeshift.evaluation.scores import FEW_SEGMENTS, Scores, bleu_by_length, by_length, evaluate
-from shapeshift.run.folder import RESULTS, Run, prepared_directory
+from shapeshift.run.folder import RESULTS, SUBWORDS, Run, prepared_directory
 from shapeshift.run.identity import other_tokenizer
 from shapeshift.run.measures import (
     BLEU,
@@ -174,12 +174,24 @@ class Measured:
         return [f"not finished: {'; '.join(named)}"]
 
     def run(self, planned: PlannedRun) -> Run:
-        """Open a finished run."""
-        return Run(self._folder(planned).run)
+        """Open a finished run, for its weights.
+
+        Raises:
+            ShapeshiftError: it comes from an archive, which leaves the weights out.
+        """
+        folders = {each.key: self._folder(each).run for each in (planned, *self.finished())}
+        bare = [key for key, folder in folders.items() if not (folder / SUBWORDS).exists()]
+        if planned.key in bare:
+            raise ShapeshiftError(
+                "has results without weights, as runs from an archive; remove the folders of these"
+                f" runs, and `shapeshift reproduce` trains them again: {', '.join(bare)}",
+                path=self._root,
+            )
+        return Run(folders[planned.key])
 
     def validations(self, planned: PlannedRun) -> list[dict[str, Any]]:
         """Return the lines of a finished run's log that have the validation loss."""
-        log = read_log(self.run(planned).directory / "log.jsonl")
+        log = read_log(self._folder(planned).run / "log.jsonl")
         return [line for line in log if "valid_loss" in line]
 
     @cached_property

@@ -78,6 +78,18 @@ def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
     assert frame["axis:position"].tolist() == [row.axes["position"] for row in measured.results]
 
 
+def test_a_run_from_an_archive_has_no_weights_and_says_what_to_do(scored):
+    (folder := scored / RUNS[0].key / "run").mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(RUNS[0].config.to_yaml())
+    with pytest.raises(
+        ShapeshiftError, match=r"results without weights, .*; remove the folders"
+    ) as e:
+        make_study(scored).run(RUNS[0])
+    assert all(planned.key in str(e.value) for planned in RUNS)
+    (folder / "subwords").mkdir()
+    assert make_study(scored).run(RUNS[0]).directory == folder
+
+
 def test_unfinished_cells_are_left_out(scored):
     missing = plan_run("rpe", 1)
     half = plan_run("learned", 1)
