@@ -57,18 +57,18 @@ def train(folder, config, *overrides):
 
 def test_a_configuration_that_trains_without_a_change(text, init):
     dotted = ("--source", ".en", "--target", "de", "--train", "mine.en")
-    printed, said = init(*dotted, "--output", "my text.yaml")
+    printed, said = init(*dotted, "--output", "my 😀.yaml")
     assert "1,0" in printed  # pairs of training text: what is left of 1,200
-    assert "shapeshift train 'my text.yaml'\n  shapeshift compare 'my text.yaml' --pos" in printed
-    pair = printed.partition("the first pair of my text/train:")[2].splitlines()[1:3]
+    assert "shapeshift train 'my 😀.yaml'\n  shapeshift compare 'my 😀.yaml' --pos" in printed
+    pair = printed.partition("the first pair of my 😀/train:")[2].splitlines()[1:3]
     for shown, language in zip(pair, ("en", "de"), strict=True):
-        first, *_ = (text / f"my text/train.{language}").read_text("utf-8").split("\n")
+        first, *_ = (text / f"my 😀/train.{language}").read_text("utf-8").split("\n")
         assert shown == f"  {language}: {first}"
     assert "updates of about" in said
-    config = load_config("my text.yaml")
-    assert config.data.corpus.train == ["my text/train"]
+    config = load_config("my 😀.yaml")
+    assert config.data.corpus.train == ["my 😀/train"]
     assert config.training.schedule.warmup_updates < config.training.max_updates
-    train(text, "my text.yaml")
+    train(text, "my 😀.yaml")
 
 
 @pytest.mark.parametrize("num_pairs", [300, 3_000])

@@ -59,7 +59,7 @@ def attend(
         causal: whether query i sees only the keys up to i + K - Q, so that the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
         state: of the keys, `(B, K, F)`, what `position("state", x, pos_k)` returns for their input
-            x; for a position that acts by `state`.
+            x; for a position that acts by `state`. The queries must be the last Q of the keys then.
 
     Raises:
         ShapeshiftError: if heads, positions, the mask, the state and the sizes of `position` do not

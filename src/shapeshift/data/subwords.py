@@ -39,6 +39,7 @@ _MAX_SENTENCE_BYTES = 1 << 16
 # Part of the model file, and of the result of unigram training: never the machine's own number.
 _NUM_THREADS = 16
 _THREAD_BYTES = 1 << 24  # twice the usual stack
+_TOO_MANY = re.compile(r"value <= (\d+)")
 _TOO_FEW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 
 
@@ -298,7 +299,7 @@ def _explain(
     works for all texts, or another setting if no size does."""
     message, key = str(error), "data.subwords.vocab_size"
     text = "training text" if name == "joint" else f"{name} side of the training text"
-    if match := re.search(r"value <= (\d+)", message):
+    if match := _TOO_MANY.search(message):
         most = int(match[1])
         least = max(8, *(_least_size(each, config) for each in texts.values()))  # of SubwordsConfig
         if least > most:
@@ -336,6 +337,19 @@ def least_size(pairs: PairSource, config: SubwordsConfig) -> int:
     `Subwords.train`), of which `character_coverage` may leave some out; 0 for text without any. Not
     for `presplit`, which takes any size."""
     return max(_least_size(each, config) for each in _texts(pairs, config).values())
+
+
+def fitting_size(pairs: PairSource, config: SubwordsConfig) -> int:
+    """Return `vocab_size`, or the largest size that a text with fewer different pieces can fill. It
+    trains the subword models."""
+    size = config.vocab_size
+    for sentences in _texts(pairs, config).values():
+        try:
+            _train(sentences, config)
+        except RuntimeError as error:
+            if match := _TOO_MANY.search(str(error)):
+                size = min(size, int(match[1]))
+    return size
 
 
 def _texts(pairs: PairSource, config: SubwordsConfig) -> dict[str, Sentences]:

@@ -82,7 +82,7 @@ def survey(pairs: Iterable[tuple[str, ...]], training: Collection[int] = ()) -> 
         result.problems.update(
             problem
             for problem, found in (
-                ("with identical sides", source == target),
+                ("with identical sides", source.strip() == target.strip()),
                 ("with a repeated source", key in result.sources),
                 (f"with {MAX_RATIO} times as many words on one side", _is_lopsided(words)),
                 ("with signs of a wrong encoding", _MISREAD.search(f"{source}\n{target}")),

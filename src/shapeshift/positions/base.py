@@ -38,6 +38,8 @@ PROMISES = {
 }
 """The promises that a class may make, and the methods that each promise is about."""
 
+_METHODS = {*HOOKS, *DESCRIBED_BY.values()}
+
 _MODULE_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
 
 
@@ -208,6 +210,11 @@ class Representation(nn.Module):
         return getattr(self, hook)(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _METHODS and (isinstance(value, nn.Module) or not callable(value)):
+            raise ShapeshiftError(
+                f"{type(self).__name__}.{name} is a method of positions, and cannot hold a"
+                f" {type(value).__name__}; give it another name, and override {name} to use it"
+            )
         if name == "parametrizations" and type(value) is nn.ModuleDict:
             value = _Parametrizations()
         super().__setattr__(name, value)

@@ -49,20 +49,20 @@ def checked(init: Init) -> Init:
             given = signature.bind(self, *args, **kwargs).arguments
         except TypeError:  # `init` says what is missing or unknown
             given = {}
-        check_arguments(init, given)
+        check_arguments(init, given, type(self).__name__)
         init(self, *args, **kwargs)
 
     return check_first  # type: ignore[return-value]
 
 
-def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None:
-    """Raise a `ShapeshiftError` for arguments of an `__init__` whose type differs from their
+def check_arguments(init: Callable[..., None], given: Mapping[str, Any], owner: str) -> None:
+    """Raise a `ShapeshiftError` for arguments of `owner.__init__` whose type differs from their
     annotation (numbers, text, booleans, None, mappings and `Literal` are checked), and for model
     sizes below 1."""
     parameters: Mapping[str, inspect.Parameter] = {}
     with suppress(AttributeError, NameError, TypeError):  # of what is not there at run time
         parameters = _parameters(init)
-    owner, wrong = init.__qualname__.split(".")[-2], []
+    wrong = []
     for name, value in given.items():
         parameter = parameters.get(name)
         hint = Any if parameter is None or parameter.kind in SEVERAL else parameter.annotation
@@ -107,6 +107,18 @@ def can_read(pos: Tensor) -> bool:
     those of the example.
     """
     return pos.device.type in ("cpu", "mps") and not is_captured()
+
+
+def check_last(kind: object, pos_q: Tensor, pos_k: Tensor) -> None:
+    """Raise a `ShapeshiftError` if queries at `pos_q (B|1, Q)` are not the last ones of the keys at
+    `pos_k (B|1, K)`, whose state a kind reads as that of the queries; see `can_read`."""
+    num_before = pos_k.shape[1] - pos_q.shape[1]
+    if num_before < 0 or (can_read(pos_q) and (pos_q != pos_k[:, num_before:]).any()):
+        raise ShapeshiftError(
+            f"{type(kind).__name__} reads the state of the last Q keys as that of the queries, and"
+            " their positions differ; give the keys up to the last query, without later ones or"
+            " free places of a cache"
+        )
 
 
 WITHOUT_FLOAT64 = ("mps",)

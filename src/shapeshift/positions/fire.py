@@ -42,8 +42,9 @@ class FIRE(Representation):
         check_positive(threshold=threshold)
         self.num_heads, self.threshold = num_heads, threshold
         self.hidden = whole_number("hidden", hidden, 1)
-        self.log_c = nn.Parameter(torch.tensor(math.log(0.1)))  # c as in the released code
-        self.log_threshold = nn.Parameter(torch.tensor(math.log(threshold)))
+        # Of one number, not scalars, which FSDP does not shard; c as in the released code.
+        self.log_c = nn.Parameter(torch.tensor([math.log(0.1)]))
+        self.log_threshold = nn.Parameter(torch.tensor([math.log(threshold)]))
         self.inner = nn.Linear(1, hidden)
         self.outer = nn.Linear(hidden, num_heads)
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from . import pairs
 from .base import Representation
-from .checks import whole_number
+from .checks import check_last, whole_number
 
 
 class Inkling(Representation):
@@ -36,7 +36,8 @@ class Inkling(Representation):
         extent: distances that have a bias; 1024 in the released model.
 
     Raises:
-        ShapeshiftError: if there is no function or no distance.
+        ShapeshiftError: if there is no function or no distance; in `score`, if the queries are not
+            the last keys.
     """
 
     places = ("self",)
@@ -66,6 +67,7 @@ class Inkling(Representation):
         pos_k: Tensor,
     ) -> Tensor:
         assert state is not None
+        check_last(self, pos_q, pos_k)
         mixed = state[:, state.shape[1] - q.shape[2] :]
         mixed = mixed.reshape(*mixed.shape[:2], self.num_heads, self.rank).transpose(1, 2)
         # By j - i: no bias up to -extent, then that of each distance, and none from 1 on.

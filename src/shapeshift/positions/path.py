@@ -8,8 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.kernels import is_traced
+
 from .base import Representation
-from .checks import whole_number
+from .checks import can_read, check_last, whole_number
 
 
 class PaTH(Representation):
@@ -25,8 +28,9 @@ class PaTH(Representation):
 
     The convolution reads a token only if some query sees both it and the token t, so that it reads
     neither padding nor another text of a packed row; a token that no query sees leaves keys as they
-    are. Scores of -inf, or near the lowest number, count as not seen. Products are computed in at
-    least float32, for all tokens at once as in the paper's section 3, without its blocks.
+    are. Scores of -inf, or near the lowest number, count as not seen. A sliding window, which hides
+    tokens of the same text, is an error where masks can be read, on a CPU. Products are computed
+    in at least float32, for all tokens at once as in the paper's section 3, without its blocks.
 
     The paper's forget gate (PaTH-FoX) is not part of this kind.
 
@@ -42,7 +46,8 @@ class PaTH(Representation):
             nor silu.
 
     Raises:
-        ShapeshiftError: if `rank` is below 1 or `conv_size` below 0.
+        ShapeshiftError: if `rank` is below 1 or `conv_size` below 0; in `score`, if the queries are
+            not the last keys, or one sees fewer tokens of its text than the query before.
     """
 
     places = ("self",)
@@ -77,10 +82,19 @@ class PaTH(Representation):
         pos_k: Tensor,
     ) -> Tensor:
         assert state is not None
+        check_last(self, pos_q, pos_k)
         num_queries, num_keys = scores.shape[2:]
         dtype = torch.promote_types(scores.dtype, torch.float32)
         low, beta = torch.split(state, [self.rank, self.num_heads], dim=-1)
         seen = (scores > torch.finfo(scores.dtype).min / 4).any(1)  # (B, Q, K)
+        if self.conv_size > 1 and can_read(seen) and not is_traced():
+            before, after = seen[:, :-1], seen[:, 1:]
+            if ((before & ~after).any(-1) & (before & after).any(-1)).any():
+                raise ShapeshiftError(
+                    "PaTH takes from the mask which tokens are one text, and here a query sees"
+                    " fewer of them than the query before, as in a sliding window; leave the window"
+                    " out, or use conv_size=1"
+                )
         raw: Tensor = self.up(low)
         device = scores.device.type
         casts = torch.amp.is_autocast_available(device)  # not on the meta device

@@ -47,7 +47,7 @@ class Stack:
     num_layers: int
 
     def __post_init__(self) -> None:
-        check_arguments(type(self).__init__, vars(self))
+        check_arguments(type(self).__init__, vars(self), type(self).__name__)
         check_name(STACKS[:2], self.name, "stack")
         if self.dim % self.num_heads:
             raise ShapeshiftError(

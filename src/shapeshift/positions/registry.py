@@ -166,7 +166,7 @@ def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: 
                 f"{what} needs the option {name!r}, which has no default; the model itself gives"
                 f" {', '.join(FIXED_BY_MODEL)} only"
             )
-    check_arguments(entry.build.__init__, options)
+    check_arguments(entry.build.__init__, options, entry.build.__name__)
 
 
 FOREIGN_POSITIONS = {

@@ -25,7 +25,7 @@ class PositionIds:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_arguments(type(self).__init__, vars(self))
+        check_arguments(type(self).__init__, vars(self), type(self).__name__)
 
     def __str__(self) -> str:
         """Return `shifted, max_offset=500`."""
@@ -58,7 +58,7 @@ class Part:
     share_layers: bool | None = None
 
     def __post_init__(self) -> None:
-        check_arguments(type(self).__init__, vars(self))
+        check_arguments(type(self).__init__, vars(self), type(self).__name__)
         if self.layers is not None:
             object.__setattr__(self, "layers", check_layers(self.layers))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -78,10 +78,16 @@ class Shaw(Representation):
 
         self.keys = None if add_to == "values" else table()  # (H|1, R, E)
         self.values = None if add_to == "keys" else self.keys if share_tables else table()
-        if share_tables:  # a model from the meta device gets a tensor for each name
+        if share_tables:
             self.register_load_state_dict_post_hook(_share_tables)  # type: ignore[no-untyped-call]
 
     initialize = staticmethod(xavier_uniform)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:  # `to_empty`
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if self.share_tables:
+            _share_tables(self, None)
+        return self
 
     def distance_vectors(self) -> tuple[Table | None, Table | None]:
         low = -self.max_distance
@@ -90,7 +96,9 @@ class Shaw(Representation):
 
 
 def _share_tables(shaw: Shaw, _: object) -> None:
-    shaw.values = shaw.keys
+    """Make one table of two: on the way from the meta device, each name gets a tensor."""
+    if {"keys", "values"} <= shaw._parameters.keys():
+        shaw.values = shaw.keys
 
 
 class Skew(Shaw):

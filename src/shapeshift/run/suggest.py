@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from shapeshift.data.config import SPLITS, FilesCorpus, Split, SubwordsConfig
-from shapeshift.data.subwords import PairSource, least_size
+from shapeshift.data.subwords import PairSource, fitting_size, least_size
 from shapeshift.data.survey import MAX_RATIO, Survey
 from shapeshift.evaluation.tokenizers import AUTO, by_text, resolve
 
@@ -21,6 +21,9 @@ _LARGEST_VOCABULARY = 32_000
 _MANY_CHARACTERS = 3_000
 """Characters of the text above which the rarest are left out of the vocabulary, as SentencePiece's
 documentation recommends for Chinese and Japanese."""
+
+_FEW_SENTENCES = 2_000
+"""Different sentences below which a text may not fill the vocabulary, which is tried."""
 
 _MAX_LENGTH = 1_000
 """Subwords of a training sentence."""
@@ -82,7 +85,10 @@ def suggest_subwords(surveys: Mapping[Split, Survey], pairs: PairSource) -> Subw
     size = max(100, min(size, len(train.sources) // 200 * 100))  # there are as many
     if least > size // 4:  # an alphabet is less
         size += least
-    return config.model_copy(update={"vocab_size": size})
+    config = config.model_copy(update={"vocab_size": size})
+    if len(train.sources) < _FEW_SENTENCES:
+        config = config.model_copy(update={"vocab_size": fitting_size(pairs, config)})
+    return config
 
 
 def suggest(
@@ -116,11 +122,11 @@ def suggest(
     every = max(50, round(updates / 15, -1))
     root = os.path.relpath(corpus.root, folder)
     return _TEMPLATE.format(
-        root="" if root == "." else f"    root: {json.dumps(root)}\n",
+        root="" if root == "." else f"    root: {json.dumps(root, ensure_ascii=False)}\n",
         pairs=f"{num_pairs:,}",
         source=corpus.source,
         target=corpus.target,
-        **{split: json.dumps(corpus.prefixes(split)) for split in SPLITS},
+        **{split: json.dumps(corpus.prefixes(split), ensure_ascii=False) for split in SPLITS},
         vocab_size=subwords.vocab_size,
         subwords="".join(f"    {x}: {y}  # {notes[x]}\n" for x, y in others.items()),
         max_length=_MAX_LENGTH,

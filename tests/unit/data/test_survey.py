@@ -12,7 +12,7 @@ PAIRS = [
     ("a b c", "x y"),
     ("a b c", "x z"),
     ("", "x"),
-    ("same", "same"),
+    ("same\r", "same"),  # a file of Windows
     ("one", " ".join("x" * 10)),
     ("naïve", "naÃ¯ve"),
     ("It’s", "Itâ€™s"),

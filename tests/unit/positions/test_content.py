@@ -99,6 +99,34 @@ def test_a_long_causal_text_is_split(kind, ran, monkeypatch):
     assert ran[3:] == ["reference"]
 
 
+@pytest.mark.parametrize("kind", ["path", "inkling"])
+def test_queries_that_are_not_the_last_keys_are_refused(kind):
+    attention = MultiheadAttention(D, H, batch_first=True, position=get(kind, **SIZES))
+    x, later = torch.randn(1, T, D), LATER
+    whole = attention(x, x, x, attn_mask=later)[0]
+    pos = {"pos_q": POS[:, 3:], "pos_k": POS}
+    torch.testing.assert_close(
+        attention(x[:, 3:], x, x, attn_mask=later[3:], **pos)[0], whole[:, 3:]
+    )
+    pos["pos_q"] = POS[:, 2:4]
+    with pytest.raises(ShapeshiftError, match="reads the state of the last Q keys as that of the"):
+        attention(x[:, 2:4], x, x, attn_mask=later[2:4], **pos)
+
+
+def test_a_window_within_a_text_is_refused_where_it_would_be_taken_for_another_text():
+    x, window = torch.randn(1, T, D), LATER | (POS.mT - POS >= 3)
+    for size in (1, 3):
+        path = get("path", **SIZES, conv_size=size)
+        attention = MultiheadAttention(D, H, batch_first=True, position=path)
+        apart = LATER | (torch.arange(T) // 3).ne(torch.arange(T)[:, None] // 3)
+        attention(x, x, x, attn_mask=apart)  # two texts
+        if size == 1:
+            attention(x, x, x, attn_mask=window)
+            continue
+        with pytest.raises(ShapeshiftError, match=r"as in a sliding window; .* conv_size=1"):
+            attention(x, x, x, attn_mask=window)
+
+
 def test_constant_gates_are_alibi():
     position = random(FoX(dim=D, num_heads=H))
     nn.init.zeros_(position.gate.weight)

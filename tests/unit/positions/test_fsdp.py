@@ -20,7 +20,7 @@ batch = (
     torch.tensor([[2, 7, 8], [2, 7, 0]]),
     torch.tensor([[7, 8, 3], [7, 3, 0]]),
 )
-for scheme in ("t5", "rpe"):
+for scheme in ("t5", "rpe", "fire"):
     model = build(ModelConfig(size="tiny", dropout=0.0), scheme, 12, 12)
     losses, grads = [], []
     for sharded in (False, True):

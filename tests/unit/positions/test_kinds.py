@@ -70,6 +70,7 @@ def test_a_table_that_keys_and_values_share_stays_one(assign):
         model = nn.Sequential(kind(Shaw, share_tables=True))
     if not assign:
         model.to_empty(device="cpu")
+        assert len([*model.parameters()]) == 1
     state = {f"0.{name}": table.clone() for name, table in saved.state_dict().items()}
     model.load_state_dict(state, assign=assign)
     (table,) = model.parameters()

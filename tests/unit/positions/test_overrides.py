@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 from shapeshift import kernels
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend, attend_with_probs, example
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.kernels import library
@@ -178,6 +179,13 @@ def test_what_replaces_nothing_keeps_the_faster_way(ran):
     assert not replaced.derives("query_bias")
     assert replaced.derives("value_bias")
     assert not on_object(Shaw(**SIZES), "distance_vectors", no_vectors).acts("query_bias")
+
+
+@pytest.mark.parametrize("value", [nn.Linear(2, 2), nn.Parameter(torch.ones(2)), torch.ones(2)])
+@pytest.mark.parametrize("name", ["bias", "state", "distance_bias"])
+def test_a_method_of_positions_is_no_name_for_weights(name, value):
+    with pytest.raises(ShapeshiftError, match=f"ALiBi.{name} is a method .* give it another name"):
+        setattr(ALiBi(num_heads=H), name, value)
 
 
 def test_a_hook_of_an_object_is_given_all_queries_at_once():

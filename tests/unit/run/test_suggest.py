@@ -74,6 +74,11 @@ def test_a_vocabulary_of_many_characters_has_room_for_merges(tmp_path):
     assert sum(lengths) / len(lengths) < 8  # 5 words, and not 34 letters
 
 
+def test_a_vocabulary_is_no_larger_than_a_small_text_fills(tmp_path):
+    config, _, pairs = suggested([*"xyzw"], [*"abcd"])
+    assert perfect(config, pairs, tmp_path) == [*"xyzw"]  # 100 pieces cannot be trained
+
+
 def test_the_rarest_of_very_many_characters_are_left_out():
     targets = ["".join(chr(0x4E00 + n % 4_000 + k) for k in range(10)) for n in range(4_000)]
     config, _, _ = suggested([*targets, *["永" * 9_000] * 10])

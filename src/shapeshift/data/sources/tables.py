@@ -3,6 +3,7 @@ written as two files of one sentence a line.
 
 A TSV file has the source in its first column and the target in its second one, or a first line that
 names the columns by language; there are no quotes. Of a TMX file, units with both languages count.
+In both, `en-GB` or `en_US` is `en` where nothing is called `en`; of several, the first is taken.
 """
 
 from __future__ import annotations
@@ -70,15 +71,20 @@ def _read_tsv(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str
     for number, line in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if number == 1:
-            names = [cell.lower() for cell in cells]
-            if all(language.lower() in names for language in languages):
-                columns = [names.index(language.lower()) for language in languages]
+            named: dict[int, tuple[bool, int]] = {}
+            for column, cell in enumerate(cells):
+                if (found := _side(cell, languages)) is not None:
+                    side, exact = found
+                    if side not in named or exact > named[side][0]:
+                        named[side] = exact, column
+            if len(named) == 2:
+                columns = [named[side][1] for side in (0, 1)]
                 continue
-            if len(cells) > 2:
+            if named or len(cells) > 2:
                 raise ShapeshiftError(
                     f"has {len(cells)} columns, and which are {languages[0]} and {languages[1]} is"
-                    " not known; give them a first line with the names of the columns, or take the"
-                    f" two out: cut -f1,2 {path.name}",
+                    " not known; give it a first line with these codes over the columns, in place"
+                    " of another line of names",
                     path=path,
                     line=1,
                 )
@@ -115,9 +121,9 @@ class _Tmx:
     def __init__(self, path: Path, languages: tuple[str, str]):
         self.units: list[tuple[str, str] | None] = []
         self._path = path
-        self._language_codes = [each.lower().replace("_", "-") for each in languages]
-        self._unit: dict[int, str] = {}
-        self._side: int | None = None
+        self._languages = languages
+        self._unit: dict[int, tuple[bool, str]] = {}
+        self._side: tuple[int, bool] | None = None
         self._text: list[str] | None = None
         self._size = self._codes = 0
         self.parser = expat.ParserCreate()
@@ -132,7 +138,8 @@ class _Tmx:
         if name == "tu":
             self._unit = {}
         elif name == "tuv":
-            self._side = self._find(attributes.get("xml:lang") or attributes.get("lang") or "")
+            code = attributes.get("xml:lang") or attributes.get("lang") or ""
+            self._side = _side(code, self._languages)
         elif name == "seg" and self._side is not None:
             self._text, self._size = [], 0
         self._codes += name in _CODES
@@ -140,11 +147,13 @@ class _Tmx:
     def _end(self, name: str) -> None:
         self._codes -= name in _CODES
         if name == "seg" and self._text is not None and self._side is not None:
-            self._unit[self._side] = " ".join("".join(self._text).split())
+            side, exact = self._side
+            if side not in self._unit or exact > self._unit[side][0]:
+                self._unit[side] = exact, " ".join("".join(self._text).split())
             self._text = None
         elif name == "tu":
             both = len(self._unit) == 2
-            self.units.append((self._unit[0], self._unit[1]) if both else None)
+            self.units.append((self._unit[0][1], self._unit[1][1]) if both else None)
 
     def _characters(self, text: str) -> None:
         if self._text is not None and not self._codes:
@@ -160,10 +169,13 @@ class _Tmx:
         message = f"{problem}; expected a translation memory"
         return ShapeshiftError(message, path=self._path, line=self.parser.CurrentLineNumber)
 
-    def _find(self, language: str) -> int | None:
-        """Return which of the two languages a code such as `en-GB` is, the same code first."""
-        own = language.lower().replace("_", "-")
-        for code in (own, own.partition("-")[0]):
-            if code in self._language_codes:
-                return self._language_codes.index(code)
-        return None
+
+def _side(code: str, languages: tuple[str, str]) -> tuple[int, bool] | None:
+    """Return which of two languages a code is, and whether it is the same code; `en-GB` is also
+    `en`."""
+    own = code.lower().replace("_", "-")
+    codes = [each.lower().replace("_", "-") for each in languages]
+    for each in (own, own.partition("-")[0]):
+        if each in codes:
+            return codes.index(each), each == own
+    return None

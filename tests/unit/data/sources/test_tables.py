@@ -58,11 +58,16 @@ def test_a_missing_file_is_looked_for_with_gz(tmp_path):
 def test_a_first_line_names_the_columns(tmp_path):
     path = write(tmp_path, "a.tsv", "id\tDE\ten\n1\tja\tyes\n")
     assert taken_apart(path)[1] == [("yes", "ja")]
+    path = write(tmp_path, "b.tsv", "de_DE\ten-GB\ten\nja\taye\tyes\n")
+    (tmp_path / "made.en").unlink()
+    (tmp_path / "made.de").unlink()
+    assert taken_apart(path)[1] == [("yes", "ja")]
 
 
-def test_columns_that_are_not_known_are_refused(tmp_path):
-    with pytest.raises(ShapeshiftError, match=r"a\.tsv:1: has 3 columns.*cut -f1,2"):
-        taken_apart(write(tmp_path, "a.tsv", "1\tja\tyes\n"))
+@pytest.mark.parametrize("text", ["1\tja\tyes\n", "fr\tde\nyes\tja\n"])
+def test_columns_that_are_not_known_are_refused(text, tmp_path):
+    with pytest.raises(ShapeshiftError, match=r"a\.tsv:1: has . columns.*give it a first line"):
+        taken_apart(write(tmp_path, "a.tsv", text))
     with pytest.raises(ShapeshiftError, match="has no lines with a tab"):
         taken_apart(write(tmp_path, "b.tsv", "ja yes\n"))
     assert not (tmp_path / "made.en").exists()
@@ -83,6 +88,12 @@ def test_the_same_code_is_taken_before_a_shorter_one(tmp_path):
     )
     path = write(tmp_path, "a.tmx", TMX.format(units=units + "</tu>", encoding="utf-8"))
     assert taken_apart(path, ("pt-BR", "en"))[1] == [("pt-BR", "en")]
+    units = units.replace("pt-BR", "en-GB").replace("pt_PT", "de")
+    units += "</tu>" + units.replace("en-GB", "x").replace('"en"', '"en-AU"') + "</tu>"
+    path = write(tmp_path, "b.tmx", TMX.format(units=units, encoding="utf-8"))
+    for side in ("pt-BR", "en"):
+        (tmp_path / f"made.{side}").unlink()
+    assert taken_apart(path)[1] == [("en", "de"), ("en", "de")]
 
 
 @pytest.mark.parametrize(
