@@ -72,7 +72,7 @@ def compare(
                 "give `shapeshift compare` --seeds NUMBER, of the seeds; the first one is"
                 " training.seed of the configuration file",
             )
-    paper = comparison(config, positions, seeds)
+    paper = comparison(config, positions, seeds, overrides or ())
     [grid] = paper.grids.values()
     [profile] = grid.config.profiles
     command = shell_command(*sys.argv[1:])

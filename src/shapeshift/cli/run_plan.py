@@ -78,7 +78,8 @@ def run_plan(
         except ShapeshiftError as error:  # the studies are written all the same
             notice(f"{PAGE} is not written: {error}", "bold red")
         else:
-            show(f"report: {directory / PAGE}")
+            without = f", without {', '.join(failures)} of this command" if failures else ""
+            show(f"report: {directory / PAGE}{without}")
     for planned, message in failed:  # at the end, where users see it
         notice(f"{planned.name} ({planned.key}) failed:", "bold red")
         for line in message.splitlines():

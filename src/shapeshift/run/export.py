@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from shapeshift import __version__
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import Finding
-from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN
+from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.prepared import Report as DataReport
 from shapeshift.decoding.config import exponent
 from shapeshift.evaluation.scores import Scores
@@ -17,7 +17,7 @@ from shapeshift.export import ctranslate2, marian, onnx
 from shapeshift.export.folder import Report, Trained, refuse_useless_length
 from shapeshift.export.huggingface import write as huggingface
 from shapeshift.export.parity import ParityError
-from shapeshift.run.folder import AVERAGE, RESULTS, SUBWORDS, Run
+from shapeshift.run.folder import RESULTS, SUBWORDS, Run
 
 Engine = Literal["ctranslate2", "huggingface", "onnx"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -102,7 +102,7 @@ def export_run(
         checkpoint,
     )
     if to == "huggingface":
-        card = _model_card(run, data, trained, weights)
+        card = _model_card(run, data, trained)
         return huggingface.export(trained, target, card=card, max_length=max_length)
     if to == "onnx":
         refuse_useless_length(max_length)
@@ -126,18 +126,14 @@ def check_exports(run: Run) -> list[Finding]:
     return findings
 
 
-def _model_card(run: Run, data: DataReport, trained: Trained, weights: Path) -> str:
+def _model_card(run: Run, data: DataReport, trained: Trained) -> str:
     config = run.config
     corpus, shape, decoding = config.data.corpus, config.model, config.decoding
-    if imported := data.versions.get(IMPORTED_FROM):
-        text, which = f"imported from {imported}, text not known", "imported"
+    if run.imported_from:
+        text = "not known"
     else:
         text = f"{corpus.corpus} ({config.data.recipe.name}), {data.splits['train'].built:,} pairs"
         text += f", fingerprint {data.fingerprint[:16]}"
-        last = max(run.checkpoints.updates(), default=config.training.max_updates)
-        which = f"{config.training.final_weights} of a training of {last:,} updates"
-        if weights.name != AVERAGE:
-            which = f"checkpoint after {int(weights.parent.name.rpartition('-')[2]):,} updates"
     return _CARD.format(
         source=getattr(corpus, "source", "en"),
         target=getattr(corpus, "target", "de"),
@@ -147,7 +143,7 @@ def _model_card(run: Run, data: DataReport, trained: Trained, weights: Path) -> 
         shape=f"{shape.encoder_layers} + {shape.decoder_layers} layers, width {shape.dim}",
         num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
         data=text,
-        weights=which,
+        weights=run.weights_label(trained.checkpoint),
         registration=""
         if marian.fits(trained.model, shape)
         else "import shapeshift.export.huggingface\n",

@@ -23,7 +23,7 @@ from shapeshift._system.hashes import SUMS, hash_file, read_sums, restore, store
 from shapeshift.config import Config, load_config
 from shapeshift.config.files import read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
-from shapeshift.data.prepared import REPORT_OF_RUN
+from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN, Report
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
@@ -141,6 +141,13 @@ class Run:
         if has_begun(directory):
             restore(directory, {CONFIG: config.to_yaml(directory).encode()})
             run = cls(directory)
+            if source := run.imported_from:
+                start = f"training.init_from={directory}"
+                raise ShapeshiftError(
+                    f"holds a model that was imported from {source}, whose training cannot be"
+                    f" continued; name a new folder with --run, and start from it with {start}",
+                    path=directory,
+                )
             run._check_kinds()
             return _check_same(run, config)
         names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
@@ -170,6 +177,14 @@ class Run:
             return training.model_copy(update={"precision": machine.precision})
         return training
 
+    @property
+    def imported_from(self) -> str:
+        """The model that `shapeshift import` read; empty for a run that was trained."""
+        with suppress(ShapeshiftError, OSError):  # what is damaged, training restores
+            report = Report.read(self.directory / REPORT_OF_RUN, "")
+            return report.versions.get(IMPORTED_FROM, "")
+        return ""
+
     def subwords(self) -> Subwords:
         """Return the subword models."""
         verify(self.directory, "subwords/", remedy=_REMEDY)
@@ -192,12 +207,27 @@ class Run:
                 known["best"] = self.checkpoints.progress(updates[-1]).best_update
         if update := known.get(which):
             return self.checkpoints.path(update) / MODEL
+        if average.exists():
+            remedy = "leave --checkpoint out, for the final model"
+        else:
+            remedy = "finish training with the same command"
+            remedy += ", or `shapeshift translate --checkpoint last`" * bool(updates)
         raise ShapeshiftError(
             f"has no weights {which!r} (expected average, the file {AVERAGE}, best, last or an"
-            f" update; checkpoints: {', '.join(map(str, updates)) or 'none'}); finish training with"
-            " the same command" + ", or `shapeshift translate --checkpoint last`" * bool(updates),
+            f" update; checkpoints: {', '.join(map(str, updates)) or 'none'}); {remedy}",
             path=self.directory,
         )
+
+    def weights_label(self, which: str = "average") -> str:
+        """Return what the weights are, such as `average of a training of 5,000 updates`."""
+        if source := self.imported_from:
+            return f"imported from {source}"
+        if (path := self.weights(which)).name != AVERAGE:
+            update = int(path.parent.name.rpartition("-")[2])
+            return f"checkpoint after {update:,} updates"
+        training = self.config.training
+        last = max(self.checkpoints.updates(), default=training.max_updates)
+        return f"{training.final_weights} of a training of {last:,} updates"
 
     def weights_sha256(self, which: str = "average") -> str:
         """Return the SHA-256 of the file that `weights` returns, from the run's records if they

@@ -31,6 +31,7 @@ class Inspection:
 
     Attributes:
         run: trained.
+        weights: what they are, see `Run.weights_label`.
         num_parameters: of the model.
         translation: the best one, with the run's own settings of decoding.
         source: pieces of the source and `</s>`.
@@ -44,6 +45,7 @@ class Inspection:
     """
 
     run: Run
+    weights: str
     num_parameters: int
     translation: str
     source: tuple[str, ...]
@@ -85,6 +87,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
         similarity = compare_under_shifts(model, [source], offsets)[0, :, 0]
     return Inspection(
         run=run,
+        weights=run.weights_label(which),
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         translation=translation.candidates[0].text,
         source=(*subwords.source_pieces(source), *subwords.source_pieces([EOS])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,6 +22,7 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.model import Transformer, build
+from shapeshift.positions import Chain, Representation
 from shapeshift.run.folder import (
     AS_IT_IS,
     AVERAGE,
@@ -82,10 +84,10 @@ def train(
     parallel = parallel or Parallel()
     directory = Path(directory)
     with parallel.main_first():
+        Run.check(directory, config)
         folder = prepared_directory(config.data, prepared_root)
         if lines := missing_requirements(config, folder):
             raise ShapeshiftError("; ".join(lines))
-        Run.check(directory, config)
         machine, training = _find_machine(config.training, directory, parallel.local_rank)
         data = prepare(config.data, folder, observer.preparing if parallel.is_main else None)
     training = _agree(training, parallel)
@@ -148,8 +150,9 @@ def _start_from(directory: Path, model: Transformer, config: Config, subwords: S
     `ShapeshiftError` if there is no such run, it is not finished, or its model has another shape or
     other subwords.
 
-    Weights of position representations are copied where both models have them in one shape; those
-    that this model alone has stay as they are. All other weights are copied.
+    Weights of position representations are copied where both models have the same kind at the same
+    place, alone or in a chain, and in one shape; others stay as they are. All other weights are
+    copied.
     """
     run = Run(directory)
     if not (directory / AVERAGE).exists():
@@ -170,16 +173,42 @@ def _start_from(directory: Path, model: Transformer, config: Config, subwords: S
             f"has other subword models than these data; set data.subwords.models={directory}",
             path=directory,
         )
-    old, new = (dict(x.named_parameters()) for x in (run.model(), model))
-    # Apart from positions, both models have the same weights: their shape is one.
-    kept = {name for name in new.keys() & old.keys() if new[name].shape == old[name].shape}
-    for name in kept:
-        new[name].copy_(old[name])
-    line = f"starts from {directory}: {sum(new[name].numel() for name in kept):,} parameters"
-    for what, names in (("new", new.keys() - kept), ("left out", old.keys() - kept)):
-        if names:
-            line += f"; {what}: {', '.join(sorted(names))}"
+    before = run.model()
+    old = dict(before.named_parameters(remove_duplicate=False))
+    names = {role: name for name, role in _roles(before).items()}
+    roles, new, used, copied = _roles(model), [], set(), 0
+    for name, weight in model.named_parameters():
+        source = names.get(roles[name])
+        # Apart from positions, both models have the same weights: their shape is one.
+        if source is None or old[source].shape != weight.shape:
+            new.append(name)
+            continue
+        weight.copy_(old[source])
+        used.add(source)
+        copied += weight.numel()
+    line = f"starts from {directory}: {copied:,} parameters"
+    left_out = [name for name, _ in before.named_parameters() if name not in used]
+    for what, each in (("new", new), ("left out", left_out)):
+        if each:
+            line += f"; {what}: {', '.join(sorted(each))}"
     return line
+
+
+def _roles(model: Transformer) -> dict[str, tuple[str, ...]]:
+    """Return each name of a weight → what it is: its name, or the place of a position, its kind,
+    which one of several of that kind it is of, and its name there."""
+    roles: dict[str, tuple[str, ...]] = {
+        name: (name,) for name, _ in model.named_parameters(remove_duplicate=False)
+    }
+    found: Counter[tuple[str, str]] = Counter()
+    for path, kind in model.named_modules(remove_duplicate=False):
+        if isinstance(kind, Representation) and not isinstance(kind, Chain):
+            place = path.partition(".position")[0]
+            name = f"{type(kind).__module__}.{type(kind).__qualname__}"
+            for own, _ in kind.named_parameters(remove_duplicate=False):
+                roles[f"{path}.{own}"] = place, name, str(found[place, name]), own
+            found[place, name] += 1
+    return roles
 
 
 def _find_machine(

@@ -10,6 +10,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config.files import find_config, read_layers
 from shapeshift.model.position_config import check_label
 from shapeshift.run.costs import MEMORY_LENGTH
+from shapeshift.run.measures import declared
 from shapeshift.study.grid import Grid, seed_of
 from shapeshift.study.significance import MIN_SEEDS
 from shapeshift.study.spec import StudySpec
@@ -20,14 +21,23 @@ STUDY = "comparison"
 
 AXIS = "position"
 
+_TITLES = {"chrF2": "chrF", "chrF2++": "chrF++"}
+"""Of columns, where they are not the name of the metric."""
 
-def comparison(config: str | Path, positions: Mapping[str, Sequence[str]], num_seeds: int) -> Paper:
+
+def comparison(
+    config: str | Path,
+    positions: Mapping[str, Sequence[str]],
+    num_seeds: int,
+    overrides: Sequence[str] = (),
+) -> Paper:
     """Return a paper with one study that compares the positions.
 
     Args:
         config: a configuration file, or the name of a shipped one.
         positions: name → its settings, two or more; the others are tested against the first.
         num_seeds: of training, from the `training.seed` of the file on: 1, 2, ….
+        overrides: settings for all runs.
 
     Raises:
         ShapeshiftError: for a file or settings that are wrong.
@@ -47,7 +57,9 @@ def comparison(config: str | Path, positions: Mapping[str, Sequence[str]], num_s
         typed=True,
     )
     named: dict[str, str] = {}
-    for planned in grid.runs(path.stem):
+    planned_runs = grid.runs(path.stem, overrides)
+    common = planned_runs[0].config
+    for planned in planned_runs:
         name = planned.axes[AXIS]
         try:
             check_label(name, planned.config.position.scheme)
@@ -57,14 +69,32 @@ def comparison(config: str | Path, positions: Mapping[str, Sequence[str]], num_s
             raise ShapeshiftError(
                 f"positions {other!r} and {name!r} are two names of the same run; leave one out"
             )
+        for key, value, wanted in (
+            ("data.corpus", planned.config.data.corpus, common.data.corpus),
+            ("evaluation.tokenize", planned.config.bleu_tokenizer, common.bleu_tokenizer),
+            ("evaluation.metrics", planned.config.evaluation.metrics, common.evaluation.metrics),
+        ):
+            if value != wanted:
+                raise ShapeshiftError(
+                    f"position {name!r} has another {key} than {next(iter(positions))!r}, so that"
+                    " their scores do not compare; set it for all, outside of --position"
+                )
     first = next(iter(positions))
+    # Those that evaluation.metrics has, the first one with its gain.
+    metrics = [x for x in declared(("score-test",)) if x.examples and x.splits == ("test",)]
+    metrics = [x for x in metrics if x.setting in common.evaluation.metrics]
+    scores: dict[str, dict[str, str]] = {
+        _TITLES.get(each.name, each.name): {"metric": each.name, "split": "test"}
+        for each in metrics
+    }
+    main, *others = scores
     table = {
         "title": "test text",
         "rows": [AXIS],
         "columns": {
-            "BLEU": {"split": "test"},
-            f"over {first}": {"gain_of": "BLEU"},
-            "chrF": {"metric": "chrF2", "split": "test"},
+            main: scores[main],
+            f"over {first}": {"gain_of": main},
+            **{each: scores[each] for each in others},
             "speed": {"metric": "speed"},
             "memory": {"metric": "step_memory", "bucket": f"length {MEMORY_LENGTH}"},
             "parameters": {"metric": "parameters"},
@@ -76,8 +106,9 @@ def comparison(config: str | Path, positions: Mapping[str, Sequence[str]], num_s
         ],
     }
     by_length = {
-        "name": "bleu-by-length",
-        "title": "BLEU by source length in subwords",
+        "name": f"{main.lower()}-by-length",
+        "title": f"{main} by source length in subwords",
+        "metric": metrics[0].name,
         "lines": AXIS,
         "tested": True,
         "notes": [
@@ -87,5 +118,7 @@ def comparison(config: str | Path, positions: Mapping[str, Sequence[str]], num_s
         * (num_seeds < MIN_SEEDS),
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
+    if any(x.config.data.subwords != common.data.subwords for x in planned_runs):
+        del spec["by_length"]  # which counts subwords
     study = Study(STUDY, StudySpec.model_validate(spec), grid, path)
     return Paper("positions", title, "several position representations", {STUDY: study}, path)

@@ -411,11 +411,16 @@ class Measured:
         references = chosen(kept_lines(first, split, "references"))
         for planned in (*own, *theirs):
             run, other = self._folder(planned).run, planned.config.bleu_tokenizer
-            if (chosen(kept_lines(run, split, "references")), other) != (references, tokenizer):
+            if chosen(kept_lines(run, split, "references")) != references:
                 raise ShapeshiftError(
-                    f"scored against other references than {first / RESULTS}, or with another"
-                    f" tokenizer of BLEU ({other} and {tokenizer}); compare runs of one text and"
-                    " evaluation.tokenize",
+                    f"scored against other references than {first / RESULTS}; compare runs of one"
+                    " text",
+                    path=run / RESULTS,
+                )
+            if other != tokenizer:
+                raise ShapeshiftError(
+                    f"scored with another tokenizer of BLEU than {first / RESULTS}: {other} and"
+                    f" {tokenizer}; compare runs of one evaluation.tokenize",
                     path=run / RESULTS,
                 )
         return compare(

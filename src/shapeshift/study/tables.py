@@ -354,9 +354,14 @@ def curves(measured: Measured, spec: CurvesSpec, study: str) -> Content:
         for name in measured.settings(spec.lines):
             axes = {spec.each: setting, spec.lines: name}
             measured.require_one_model(axes, "add it to only of the study, or leave curves out")
+        notes = ["time: wall-clock time; other programs may have run"]
+        notes += measured.unfinished_note({spec.each: setting})
         for planned in measured.finished({spec.each: setting}):
             name = planned.axes[spec.lines]
             log = measured.validations(planned)
+            if not log:
+                notes.append(f"no validation in the log of {name} seed {planned.seed}")
+                continue
             perplexities = [[math.exp(line["valid_loss"])] for line in log]
             lines.append(Line(name, [line[key] / unit for line in log], perplexities))
             for line, [perplexity] in zip(log, perplexities, strict=True):
@@ -372,7 +377,7 @@ def curves(measured: Measured, spec: CurvesSpec, study: str) -> Content:
             title=title,
             header=(spec.lines, "seed", "update", "time (s)", "perplexity"),
             rows=tuple(rows),
-            notes=("time: wall-clock time; other programs may have run",),
+            notes=tuple(notes),
             figure=title if lines else "",
             drawing=draw_lines([panel], x_title) if lines else None,
         )

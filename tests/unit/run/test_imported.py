@@ -182,6 +182,10 @@ def test_there_and_back_is_the_same_model(make, tmp_path):
     assert invoke("import", folder, run).exit_code == 0
     inspected = invoke("inspect", run, TEXT[0], "--output", tmp_path / "page.html")
     assert inspected.exit_code == 0, inspected.output
+    assert f"imported from {folder}" in (tmp_path / "page.html").read_text()
+    for config in (run / "config.yaml", "demo"):  # nothing of which the text is known
+        refused = invoke("train", config, "--run", run)
+        assert f"start from it with training.init_from={run}" in str(refused.exception)
     assert "MarianMTModel" in invoke("export", run, "--to", "huggingface").output
     assert "imported" in (exported / "README.md").read_text()
     assert "holds a run already" in str(invoke("import", folder, run).exception)

@@ -81,14 +81,17 @@ def test_the_page_has_a_picture_for_each_head_and_loads_nothing(make_run):
     page = inspection_page(sentence, runs)
     assert "rpe: shaw at self (max_distance=16)" in page
     assert "1 + 1 layers, width 32, 2 heads" in page
-    assert page.count("3 updates, seed 1") == 2
+    assert page.count("average of a training of 3 updates") == 2
     assert page.count('class="thumb"') == 2 * 3 * 2  # runs, kinds, heads
     identifiers = re.findall(r' id="([^"]+)"', page)
     assert len(set(identifiers)) == len(identifiers)
     assert set(re.findall(r'popovertarget="([^"]+)"', page)) <= set(identifiers)
     assert "<script" not in page
     assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page) == []
-    assert "shift invariant" in page
+    assert "does not depend on where the sentence begins" in page
+    assert "checkpoint after 3 updates" in inspection_page(
+        "a", [inspect_run(runs[0].run, "a", "3")]
+    )
 
 
 def test_charts_by_distance_of_the_decoder_end_at_the_query(make_run):

@@ -67,6 +67,27 @@ def test_all_is_kept_but_what_the_other_position_scheme_has_alone(
     assert (counts.get("new", 0), counts.get("left out", 0)) == (new, left_out)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "kept", "new"),
+    [
+        ("rpe", "{name: both, parts: [{kind: t5, place: self}, {kind: shaw, place: self}]}", 4, 2),
+        ("{name: two, parts: [{kind: shaw, place: self, stacks: encoder}]}", "rpe", 2, 2),
+        ("tupe", "{name: d, parts: [{kind: deberta, place: self, max_distance: 4}]}", 0, 6),
+    ],
+)
+def test_weights_are_kept_of_the_same_kind_at_the_same_place(
+    make_run, begin, before, after, kept, new
+):
+    old, *_ = make_run(f"position={before}", ONE_UPDATE)
+    run, [line] = begin(f"position={after}", *STILL, start=old.directory)
+    tables = {name: x for name, x in weights(run).items() if ".position." in name}
+    same = weights(old).values()
+    found = [name for name, x in tables.items() if any(torch.equal(x, y) for y in same)]
+    named = re.search("new: ([^;]*)", line)[1].split(", ")
+    assert (len(found), len(named)) == (kept, new)
+    assert {*found} | {*named} == tables.keys()
+
+
 def test_other_text_has_the_old_subwords(old, begin, text, tmp_path):
     other = shutil.copytree(text, tmp_path / "other")
     for path in other.iterdir():

@@ -163,9 +163,25 @@ def test_a_system_of_curves_is_one_model_and_a_setting_need_not_be_the_name_of_a
     assert [(x.name, x.title) for x in made(slashed)] == [
         ("c-RPE a-b", "Validation perplexity against updates, RPE a/b")
     ]
+    training = first.config.training.model_copy(update={"seed": 99})
+    config = first.config.model_copy(update={"training": training})
+    (unfinished,) = made([*runs, replace(first, seed=99, config=config)])
+    assert unfinished.notes[1:] == ("not finished: seed 2, 99",)
     opened = [replace(first, axes={**first.axes, "size": size}) for size in ("m", "s")]
     with pytest.raises(ShapeshiftError, match="'size' is left open"):
         made(opened)
+
+
+def test_a_run_without_a_log_has_no_curve(shape, monkeypatch):
+    spec = CurvesSpec(each="recipe", lines="position", against="updates")
+    measured = Measured(
+        shape.runs({"recipe": "vanilla", "position": "ape"}), shape._root, shape._root
+    )
+    monkeypatch.setattr(measured, "validations", lambda planned: [])
+    (made,) = curves(measured, spec, "c").tables
+    assert not made.rows
+    assert made.drawing is None
+    assert "no validation in the log of ape seed 1" in made.notes
 
 
 def test_figures_8_and_9_have_every_validation(build, shape):

@@ -261,9 +261,38 @@ def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
 def test_settings_of_the_command_line_are_checked(write):
     with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
         plan_studies(find_own(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
-    paper = comparison("demo-fast", {"ape": ["position=ape"], "rpe": ["position=rpe"]}, 1)
-    with pytest.raises(ShapeshiftError, match="chrF: chrF2 is not computed; add chrf to"):
-        plan_studies(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
+
+
+def test_a_comparison_shows_the_metrics_of_its_runs():
+    positions = {"ape": ["position=ape"], "rpe": ["position=rpe"]}
+    for metrics, shown in (("bleu", ["BLEU"]), ("chrf++,chrf", ["chrF", "chrF++"])):
+        overrides = [f"evaluation.metrics=[{metrics}]"]
+        paper = comparison("demo-fast", positions, 1, overrides)
+        assert plan_studies(paper, "demo-fast", overrides).runs
+        spec = paper.studies["comparison"].spec
+        assert [*spec.tables[0].columns][:-3] == [shown[0], "over ape", *shown[1:]]
+        assert spec.by_length[0].title == f"{shown[0]} by source length in subwords"
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("data.corpus.num_test=30", "data.corpus"),
+        ("data.corpus.reverse=true", "data.corpus"),
+        ("evaluation.tokenize=char", "evaluation.tokenize"),
+        ("evaluation.metrics=[bleu]", "evaluation.metrics"),
+    ],
+)
+def test_a_comparison_on_different_text_is_refused_before_it_trains(setting, key):
+    positions = {"ape": ["position=ape"], "other": ["position=rpe", setting]}
+    with pytest.raises(ShapeshiftError, match=f"'other' has another {key} than 'ape'"):
+        comparison("demo-fast", positions, 1)
+
+
+def test_a_comparison_of_vocabularies_has_no_figure_by_length():
+    smaller = ["position=ape", "data.subwords.vocab_size=300"]
+    paper = comparison("demo-fast", {"ape": ["position=ape"], "smaller": smaller}, 1)
+    assert not paper.studies["comparison"].spec.by_length
 
 
 def test_a_score_may_be_computed_at_another_profile_alone(write):
