@@ -52,8 +52,8 @@ def run_plan(
     from shapeshift.study.report.page import PAGE, write_page
     from shapeshift.study.write import text_table
 
-    plan.open_folder(directory)
     launcher = choose_launcher(plan, directory, jobs, slurm)
+    plan.open_folder(directory)
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         failed: Failed = []
         if run and plan.to_train:
@@ -102,6 +102,8 @@ def choose_launcher(
         parameters = {name: parse_yaml(value) for name, _, value in pairs}
         if len(parameters) < len(pairs):
             raise usage_error("--slurm", f"give each KEY once, got {' '.join(slurm)!r}")
+        if jobs == 0:
+            raise usage_error("--jobs", "0 trains in this process; with --slurm give 1 or more")
         return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters)
     if jobs is None:
         return Subprocesses.for_runs(plan.to_train)

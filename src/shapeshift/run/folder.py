@@ -208,7 +208,7 @@ class Run:
         if update := known.get(which):
             return self.checkpoints.path(update) / MODEL
         if average.exists():
-            remedy = "leave --checkpoint out, for the final model"
+            remedy = "training is finished, and average is its final model"
         else:
             remedy = "finish training with the same command"
             remedy += ", or `shapeshift translate --checkpoint last`" * bool(updates)

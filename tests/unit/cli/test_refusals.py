@@ -104,6 +104,7 @@ MISUSED = [
     ),
     ("demo training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
     ("reproduce study.yaml --grid shape:table2", "the study's file names its grid"),
+    ("reproduce shape:offsets --slurm partition=x --jobs 0", "--jobs: 0 trains in this process"),
     ("reproduce shape --no-run --seed 1", "has no effect with --no-run"),
 ]
 

@@ -88,7 +88,7 @@ def test_weights_by_name_and_by_number(trained, copied):
     assert run.weights("best") == run.checkpoints.path(best) / MODEL
     for which in ("16", "newest", "015", ""):
         with pytest.raises(
-            ShapeshiftError, match=r"or an update; checkpoints: 15, 30, 45.; leave --checkpoint out"
+            ShapeshiftError, match=r"or an update; checkpoints: 15, 30, 45.; training is finished"
         ):
             run.weights(which)
     (copied.directory / "average.safetensors").unlink()
