@@ -47,14 +47,9 @@ def test_nothing_runs_twice_and_another_system_joins(folder):
     assert len([*folder.rglob("log.jsonl")]) == 4
 
 
-def test_a_run_that_two_positions_share_is_counted_once_and_has_one_name(folder):
+def test_two_names_of_one_run_are_refused(folder):
     same = ("--position", "ape", "--position", "same position=ape position.name=same")
-    same += ("--directory", "of same")
-    estimates, _ = compare(folder, *same, "--dry-run")
-    assert "mine ape/1" in estimates
-    assert "same/1" not in estimates
-    for number in range(2):
-        _, err = compare(folder, *same)
-        assert f"mine: {number} of 1 runs are finished" in err
-        assert ("1 of 1 runs finished" in err) == (number == 0)
-    assert "next: shapeshift inspect 'of same/runs/" in err
+    status, _, err = shapeshift(folder, "compare", "mine.yaml", *same, "--directory", "of same")
+    assert status == 1
+    assert "'ape' and 'same' are two names of the same run; leave one out" in err
+    assert not (folder / "of same").exists()

@@ -7,6 +7,7 @@ export.json, subwords/, …   see `folder`
 
 from __future__ import annotations
 
+import json
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError, require
+from shapeshift._system.files import MAX_FILE, read
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.scoring import evaluating
@@ -77,10 +79,24 @@ def export(
     return report
 
 
+_SETTINGS = {
+    "unk_token": SPECIAL_PIECES[UNK],
+    "bos_token": SPECIAL_PIECES[BOS],
+    "decoder_start_token": SPECIAL_PIECES[BOS],
+    "eos_token": SPECIAL_PIECES[EOS],
+    "add_source_eos": True,
+}
+"""Of `config.json`."""
+
+
 class CTranslate2Model:
     """An exported model as CTranslate2 opens it, for ids instead of pieces; a `parity.Engine`."""
 
     def __init__(self, folder: Path, subwords: Subwords, capacity: Capacity, device: torch.device):
+        settings = json.loads(read(folder / "config.json", MAX_FILE))
+        if wrong := [x for x, value in _SETTINGS.items() if settings.get(x) != value]:
+            # With others the engine may end the process.
+            raise ValueError(f"config.json has another {', '.join(wrong)}")
         self.capacity = capacity
         self._translator = require("ctranslate2", "ctranslate2").Translator(
             str(folder),
@@ -174,10 +190,8 @@ def convert(model: Transformer, shape: ModelConfig, subwords: Subwords, limits: 
         spec.decoder.projection.bias = _copy(model.output_bias)
     spec.register_source_vocabulary(subwords.source_pieces(range(subwords.source_size)))
     spec.register_target_vocabulary(subwords.target_pieces(range(subwords.target_size)))
-    spec.config.unk_token = SPECIAL_PIECES[UNK]
-    spec.config.bos_token = spec.config.decoder_start_token = SPECIAL_PIECES[BOS]
-    spec.config.eos_token = SPECIAL_PIECES[EOS]
-    spec.config.add_source_eos = True
+    for setting, value in _SETTINGS.items():
+        setattr(spec.config, setting, value)
     spec.config.layer_norm_epsilon = NORM_EPS
     return spec
 

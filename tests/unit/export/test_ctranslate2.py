@@ -245,7 +245,7 @@ def roll(name):
     [
         ("ape", roll("encoder")),
         ("ape", roll("decoder")),
-        ("rpe", lambda spec: setattr(spec.config, "add_source_eos", False)),
+        ("rpe", lambda spec: setattr(spec.config, "layer_norm_epsilon", 0.5)),
     ],
 )
 def test_a_broken_conversion_is_found(scheme, change, make, tmp_path, monkeypatch):
