@@ -11,7 +11,7 @@ from shapeshift.config.files import find_config, read_layers
 from shapeshift.model.position_config import check_label
 from shapeshift.run.costs import MEMORY_LENGTH
 from shapeshift.run.measures import declared
-from shapeshift.study.grid import Grid, seed_of
+from shapeshift.study.grid import Grid, PlannedRun, seed_of
 from shapeshift.study.significance import MIN_SEEDS
 from shapeshift.study.spec import StudySpec
 from shapeshift.study.study import Paper, Study
@@ -56,29 +56,9 @@ def comparison(
         },
         typed=True,
     )
-    named: dict[str, str] = {}
-    planned_runs = grid.runs(path.stem, overrides)
-    common = planned_runs[0].config
-    for planned in planned_runs:
-        name = planned.axes[AXIS]
-        try:
-            check_label(name, planned.config.position.scheme)
-        except ShapeshiftError as error:
-            raise ShapeshiftError(f"position {error}") from error
-        if (other := named.setdefault(planned.key, name)) != name:
-            raise ShapeshiftError(
-                f"positions {other!r} and {name!r} are two names of the same run; leave one out"
-            )
-        for key, value, wanted in (
-            ("data.corpus", planned.config.data.corpus, common.data.corpus),
-            ("evaluation.tokenize", planned.config.bleu_tokenizer, common.bleu_tokenizer),
-            ("evaluation.metrics", planned.config.evaluation.metrics, common.evaluation.metrics),
-        ):
-            if value != wanted:
-                raise ShapeshiftError(
-                    f"position {name!r} has another {key} than {next(iter(positions))!r}, so that"
-                    " their scores do not compare; set it for all, outside of --position"
-                )
+    runs = grid.runs(path.stem, overrides)
+    _check(runs)
+    common = runs[0].config
     first = next(iter(positions))
     # Those that evaluation.metrics has, the first one with its gain.
     metrics = [x for x in declared(("score-test",)) if x.examples and x.splits == ("test",)]
@@ -118,7 +98,34 @@ def comparison(
         * (num_seeds < MIN_SEEDS),
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
-    if any(x.config.data.subwords != common.data.subwords for x in planned_runs):
+    if any(x.config.data.subwords != common.data.subwords for x in runs):
         del spec["by_length"]  # which counts subwords
     study = Study(STUDY, StudySpec.model_validate(spec), grid, path)
     return Paper("positions", title, "several position representations", {STUDY: study}, path)
+
+
+def _check(runs: Sequence[PlannedRun]) -> None:
+    """Raise a `ShapeshiftError` if two positions are one run, have the name of another scheme, or
+    would be scored on different text."""
+    first, named = runs[0], dict[str, str]()
+    for planned in runs:
+        name = planned.axes[AXIS]
+        try:
+            check_label(name, planned.config.position.scheme)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(f"position {error}") from error
+        if (other := named.setdefault(planned.key, name)) != name:
+            raise ShapeshiftError(
+                f"positions {other!r} and {name!r} are two names of the same run; leave one out"
+            )
+        own, wanted = planned.config, first.config
+        for key, same in (
+            ("data.corpus", own.data.corpus == wanted.data.corpus),
+            ("evaluation.tokenize", own.bleu_tokenizer == wanted.bleu_tokenizer),
+            ("evaluation.metrics", own.evaluation.metrics == wanted.evaluation.metrics),
+        ):
+            if not same:
+                raise ShapeshiftError(
+                    f"position {name!r} has another {key} than {first.axes[AXIS]!r}, so that their"
+                    " scores do not compare; set it for all, outside of --position"
+                )
