@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift.config import Config
 from shapeshift.config.files import find_config, read_layers
+from shapeshift.data.config import Interpolate
 from shapeshift.model.position_config import check_label
 from shapeshift.run.costs import MEMORY_LENGTH
 from shapeshift.run.measures import declared
@@ -104,6 +106,12 @@ def comparison(
     return Paper("positions", title, "several position representations", {STUDY: study}, path)
 
 
+def _joined(config: Config) -> Interpolate | None:
+    """Return the recipe if it joins sentences, those of the test text too."""
+    recipe = config.data.recipe
+    return recipe if isinstance(recipe, Interpolate) else None
+
+
 def _check(runs: Sequence[PlannedRun]) -> None:
     """Raise a `ShapeshiftError` if two positions are one run, have the name of another scheme, or
     would be scored on different text."""
@@ -121,6 +129,7 @@ def _check(runs: Sequence[PlannedRun]) -> None:
         own, wanted = planned.config, first.config
         for key, same in (
             ("data.corpus", own.data.corpus == wanted.data.corpus),
+            ("data.recipe", _joined(own) == _joined(wanted)),
             ("evaluation.tokenize", own.bleu_tokenizer == wanted.bleu_tokenizer),
             ("evaluation.metrics", own.evaluation.metrics == wanted.evaluation.metrics),
         ):

@@ -179,15 +179,16 @@ class Measured:
         Raises:
             ShapeshiftError: it comes from an archive, which leaves the weights out.
         """
-        folders = {each.key: self._folder(each).run for each in (planned, *self.finished())}
-        bare = [key for key, folder in folders.items() if not (folder / SUBWORDS).exists()]
-        if planned.key in bare:
-            raise ShapeshiftError(
-                "has results without weights, as runs from an archive; remove the folders of these"
-                f" runs, and `shapeshift reproduce` trains them again: {', '.join(bare)}",
-                path=self._root,
-            )
-        return Run(folders[planned.key])
+        run = Run(self._folder(planned).run)
+        if (run.directory / SUBWORDS).exists():
+            return run
+        every = {each.key: self._folder(each).run for each in (planned, *self.finished())}
+        bare = [key for key, folder in every.items() if not (folder / SUBWORDS).exists()]
+        raise ShapeshiftError(
+            "has results without weights, as runs from an archive; remove the folders of these"
+            f" runs, and `shapeshift reproduce` trains them again: {', '.join(bare)}",
+            path=self._root,
+        )
 
     def validations(self, planned: PlannedRun) -> list[dict[str, Any]]:
         """Return the lines of a finished run's log that have the validation loss."""

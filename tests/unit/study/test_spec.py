@@ -279,6 +279,7 @@ def test_a_comparison_shows_the_metrics_of_its_runs():
     [
         ("data.corpus.num_test=30", "data.corpus"),
         ("data.corpus.reverse=true", "data.corpus"),
+        ("data.recipe={name: interpolate, num_joined: 2, max_length: null}", "data.recipe"),
         ("evaluation.tokenize=char", "evaluation.tokenize"),
         ("evaluation.metrics=[bleu]", "evaluation.metrics"),
     ],
