@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -100,3 +101,21 @@ def test_a_lock_file_holds_what_the_package_asks_for_and_nothing_else(
 def test_both_lock_files_have_the_same_versions() -> None:
     all_pins, some = (dict(pin[:2] for pin in pins(file)) for file in LOCKS)
     assert some.items() <= all_pins.items()
+
+
+def test_only_pictures_archives_and_weights_of_tests_are_binary() -> None:
+    """No wheel, archive or library is committed by mistake."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone of the repository")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    files = [Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    assert len(files) > 500
+    binary = {path for path in files if b"\0" in (ROOT / path).read_bytes()[:8192]}
+    assert {
+        path
+        for path in binary
+        if (path.parts[0], path.suffix)
+        not in {("docs", ".png"), ("docs", ".xz"), ("tests", ".safetensors")}
+    } == set()
