@@ -40,12 +40,11 @@ def check_layers(layers: Any, name: str = "layers") -> Layers:
 
 
 def select_layers(layers: Layers | None, num_layers: int, stack: str) -> list[int]:
-    """Return the layers of a stack, in order; None is all of them, and so is a number above
-    `num_layers`.
+    """Return the layers of a stack, in order; None is all of them.
 
     Raises:
-        ShapeshiftError: if a layer of a list does not exist; or if a form other than a number
-            selects none of the layers, or all of them.
+        ShapeshiftError: if a layer of a list does not exist, or more layers are asked for than the
+            stack has; or if a form other than a number selects none of the layers, or all of them.
     """
     if layers is None:
         return [*range(num_layers)]
@@ -71,6 +70,11 @@ def _select(layers: Layers, num_layers: int, stack: str) -> list[int]:
             )
         return sorted(layers)
     if not isinstance(layers, Mapping):
+        if layers > num_layers:
+            raise ShapeshiftError(
+                f"layers={layers}, but the {stack} has {num_layers}; give a number up to"
+                f" {num_layers}, or give the part to the other stack alone (stacks)"
+            )
         return [*every[:layers]]
     if "except" in layers:
         left_out = _select(layers["except"], num_layers, stack)
