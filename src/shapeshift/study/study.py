@@ -165,7 +165,7 @@ def judge_claims(
         if test.claim.metric in values:
             return {test.claim.metric: Part(values[test.claim.metric])}
         if test.claim.rule == "threshold":
-            return _measured(test.claim, measured)
+            return _measured(test.claim, measured, [*values])
         return _compared(test.claim, measured, is_tested=test.is_made)
 
     return findings([(test, parts(test)) for test in claims])
@@ -246,17 +246,19 @@ def _label(place: Where, test: Where, against: Where, *, named: bool = False) ->
     return f"{where} {names[0] or 'other'} against {names[1]}".lstrip()
 
 
-def _measured(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
-    """Return a result that the runs measured."""
-    parts = {}
+def _measured(claim: ClaimSpec, measured: Measured, of_analyses: Sequence[str]) -> dict[str, Part]:
+    """Return a result that the runs measured; analyses returned the values `of_analyses`."""
+    parts, reason = {}, "not measured"
     is_declared = any(x.name == claim.metric for x in measured.declared)
+    if of_analyses and not is_declared:
+        reason += f"; the analyses return {', '.join(of_analyses)}"
     for place in _combinations(claim, measured):
         settings = place | claim.test
         values = measured.values(claim.metric, settings, claim.split)
         if is_declared or values:  # of another, an analysis may not have made the values yet
             measured.require_one_model(settings, _remedy(claim))
         label = " ".join([claim.metric, *place.values()])
-        parts[label] = Part(values, reason="" if values else "not measured")
+        parts[label] = Part(values, reason="" if values else reason)
     return parts
 
 

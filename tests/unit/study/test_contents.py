@@ -10,8 +10,11 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.run.analysis.similarity import measure
 from shapeshift.run.measures import BLEU, ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
+from shapeshift.study.catalogue import find_grid
 from shapeshift.study.measured import Measured
-from shapeshift.study.spec import CurvesSpec, TableSpec
+from shapeshift.study.power import plan_tests
+from shapeshift.study.spec import ClaimSpec, CurvesSpec, TableSpec
+from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, curves
 from shapeshift.study.verdicts import shown
 from shapeshift.training.log import read_log
@@ -248,6 +251,14 @@ def test_figure3_shows_what_is_finished(build, studies):
     assert without.measured == "no runs in this profile"  # tiny has neither system
     assert tokens.measured == f"{slices.CLAIM}: not measured"  # no run of the middle slice
     assert content.values == {}
+
+
+def test_a_claim_about_a_value_that_no_analysis_returns(studies):
+    measured = studies("nhk:figure3")
+    claim = ClaimSpec(claim="Few.", rule="threshold", metric="tokns", at_most=1, profiles=("tiny",))
+    tests = plan_tests([claim], find_grid("nhk:figure3"), "tiny")
+    [finding] = judge_claims(tests, measured, {"tokens": {1: 0.5}})
+    assert finding.measured == "tokns: not measured; the analyses return tokens"
 
 
 def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
