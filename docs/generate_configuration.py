@@ -302,7 +302,7 @@ def _corpora() -> str:
         text = section.get("repo") or ", ".join(section["train"])
         rows.append((f"`{name}`", section["corpus"], f"`{text}`", ", ".join(section["test"])))
     return (
-        "`data.corpus: NAME` is a corpus of the papers ([Paper profile](paper-scale.md)):\n\n"
+        "`data.corpus: NAME` is a corpus of the papers ([Paper scale](paper-scale.md)):\n\n"
         + _table(("name", "corpus", "training text", "test"), rows)
     )
 

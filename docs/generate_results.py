@@ -232,7 +232,7 @@ def _costs(documents: Documents, directory: Path) -> str:
                 {record.version for record, _ in records},
                 {record.time[:10] for record, _ in records},
             )
-            listed = (", ".join(sorted(each)) for each in named)
+            listed = ("; ".join(sorted(each)) for each in named)
             if records:
                 rows.append((grid, profile, str(len(new)), f"{hours:.1f}", *listed))
     header = ("grid", "profile", "runs", "core-hours", "precision", "hardware", "version", "days")

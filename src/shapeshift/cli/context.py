@@ -33,7 +33,8 @@ def context(
         str,
         typer.Option(
             help="Methods, with commas: linear, ntk, dynamic, yarn, longrope, llama3, drope, or"
-            " files of rope_parameters (NAME.json)."
+            " files of rope_parameters (NAME.json).  [default: all seven]",
+            show_default=False,
         ),
     ] = "linear,ntk,dynamic,yarn,longrope,llama3,drope",
     length: Annotated[

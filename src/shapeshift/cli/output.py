@@ -5,6 +5,7 @@ rich is imported with the first line that is printed, which keeps `--help` fast.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -25,8 +26,10 @@ def plain_console(**settings: Any) -> Console:
 
 @cache
 def console() -> Console:
-    """Return the console for standard error, where progress goes."""
-    return plain_console(stderr=True)
+    """Return the console for standard error, where progress goes. In a notebook, `!shapeshift` has
+    a terminal each frame of which would be kept: it gets lines, as a file does."""
+    in_notebook = "JPY_PARENT_PID" in os.environ  # which kernels of Jupyter set
+    return plain_console(stderr=True, force_terminal=False if in_notebook else None)
 
 
 def results_console() -> Console:

@@ -88,7 +88,7 @@ def describe_layers(layers: Layers) -> str:
     if isinstance(layers, list | tuple):
         return f"layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
     if not isinstance(layers, Mapping):
-        return f"first {layers} layer{'s' * (layers > 1)}"
+        return "first layer" if layers == 1 else f"first {layers} layers"
     if "except" in layers:
         return f"all layers except {describe_layers(layers['except'])}"
     return f"every {layers['every']} layers from layer {layers.get('offset', 0)}"

@@ -75,7 +75,7 @@ class Part:
         return STACKS[:2] if self.stacks == "both" else (self.stacks,)
 
     def __str__(self) -> str:
-        """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""
+        """Return `sinusoidal at self (decoder, first layer, add_to=qk)`."""
         limits = [] if self.stacks == "both" else [self.stacks]
         if self.layers is not None:
             limits.append(describe_layers(self.layers))

@@ -34,7 +34,7 @@ function say(text, isError = false) {
 
 async function show() {
   const runs = [...document.querySelectorAll("#runs input:checked")].map((box) => box.value);
-  if (!sentence) return;
+  if (!sentence) return say("Type a sentence.", true);
   if (!runs.length) return say("Choose at least one run.", true);
   pending?.abort();
   const mine = pending = new AbortController();
@@ -45,7 +45,10 @@ async function show() {
     say("");
     draw();
   } catch (error) {
-    if (mine === pending) say(error.message, true);
+    if (mine !== pending) return;
+    say(error.message, true);
+    $("results").replaceChildren();  // of another sentence
+    $("controls").hidden = true;
   } finally {
     if (mine === pending) $("results").removeAttribute("aria-busy");
   }
@@ -77,7 +80,7 @@ function card(run) {
   const shown = make("section", { className: "run" },
     make("h2", { textContent: run.run }),
     make("p", { className: "note", textContent: positions[run.run] ?? "" }),
-    make("p", { className: "translation", lang: "", textContent: text || "(an empty translation)" }));
+    make("p", { className: "translation", lang: "", dir: "auto", textContent: text || "(an empty translation)" }));
   if (atLimit) shown.append(make("p", { className: "note", textContent: "It reaches the length limit; its end may be missing." }));
   const legend = "Below, the pieces with the probability of each; outlined where it is under 50 %.";
   shown.append(make("p", { className: "note", textContent: legend }), pieces, ...(run.attention ? map(run) : [

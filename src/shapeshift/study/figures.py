@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -66,6 +66,7 @@ FORMATS: dict[str, dict[str, None]] = {
 
 _PANEL_HEIGHT_IN = 2.3
 _NAME_IN = 0.125  # from one name to the next
+_GAP_PX = 2  # between two labels; else they are turned
 _NUDGE = 0.05  # of the room of a named place, between one line and the next
 
 Look = dict[str, str]
@@ -168,6 +169,11 @@ def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
         figure.supxlabel(x_title, fontsize=8)
+        figure.draw_without_rendering()
+        for axes in grid[: len(panels)]:
+            boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+            if any(left.x1 + _GAP_PX > right.x0 for left, right in pairwise(boxes)):
+                axes.tick_params(axis="x", labelrotation=30)
     return figure
 
 

@@ -65,6 +65,22 @@ def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock):
     ]
 
 
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("kernel", "moves"), [(None, True), ("123", False)])
+def test_a_notebook_gets_lines(monkeypatch, kernel, moves):
+    """Its terminal would keep each frame of a display that moves."""
+    for name in ("JPY_PARENT_PID", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    if kernel is not None:
+        monkeypatch.setenv("JPY_PARENT_PID", kernel)
+    monkeypatch.setattr("sys.stderr", _Terminal())
+    assert output.console.__wrapped__().is_terminal is moves
+
+
 def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
     shown = show(force_terminal=True, color_system=None, width=80)
     with Display() as bars:

@@ -87,7 +87,7 @@ EVERY_SECOND = {"every": 2, "offset": 1}
         (EVERY_SECOND, [1, 3], "every 2 layers from layer 1"),
         ({"except": EVERY_SECOND}, [0, 2, 4], "all layers except every 2 layers from layer 1"),
         ({"except": [3, 1]}, [0, 2, 4], "all layers except layers 3, 1"),
-        ({"except": 1}, [1, 2, 3, 4], "all layers except first 1 layer"),
+        ({"except": 1}, [1, 2, 3, 4], "all layers except first layer"),
     ],
 )
 def test_patterns_of_layers(layers, chosen, words):

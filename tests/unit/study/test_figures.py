@@ -99,3 +99,11 @@ def test_small_differences_do_not_fill_the_panel():
     [axes] = drawn(Panel(lines, "perplexity", min_span=4.0, log=True)).axes
     low, high = axes.get_ylim()
     assert high / low == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("places", "turned"), [(["0–9", "10–15"], 0), (["100–150"] * 9, 30)])
+def test_names_of_places_that_would_touch_are_turned(places, turned):
+    line = Line("ape", range(len(places)), [[1.0]] * len(places))
+    panels = [Panel([line], "BLEU", places=places)] * 4
+    for axes in draw_lines(panels, "source length").axes:
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
 from shapeshift._system.files import read, replacing
 from shapeshift.study.document import FILE, DocumentTable
@@ -70,7 +71,13 @@ def render(template: str, **variables: Any) -> str:
     """Render a template of this package. Text is escaped, and a missing variable is an error."""
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters["p_value"] = shown
+    environment.filters["code"] = _code
     return environment.from_string(asset(template)).render(**variables)
+
+
+def _code(text: str) -> Markup:
+    """Return text in which `…` is code, as in Markdown."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _study(study: ReportStudy, root: Path) -> dict[str, Any]:

@@ -64,7 +64,10 @@ def test_findings_and_items_stand_first(tree):
     verdicts = "1 supported, 1 contradicted, 1 inconclusive"
     assert first == ["Table 2: BLEU and speed", "SHAPE", "tiny", verdicts, "12 of 14"]
     assert second == ["Figure 3: BLEU by source length", "SHAPE", "small", "–", "3 of 3"]
-    assert "interpolate, ape, seed 1" in words(article(tree, "shape-table2-tiny"))
+    table2 = article(tree, "shape-table2-tiny")
+    assert "interpolate, ape, seed 1" in words(table2)
+    assert {code.text for code in table2.xpath(".//ul[@class='notes']//code")} == {" <sep> "}
+    assert words(tree.xpath("//p[@class='lead']")[0]).startswith("3 studies, made with")
 
 
 def test_ours_stands_beside_the_papers(tree):
@@ -142,6 +145,7 @@ def test_the_head_says_that_too_few_runs_give_no_verdict(tmp_path):
     few = document.findings[0].model_copy(update={"verdict": "two runs"})
     document.model_copy(update={"findings": (few,)}).save(tmp_path)
     made = parsed(tmp_path)
+    assert words(made.xpath("//p[@class='lead']")[0]).startswith("1 study, made with")
     assert words(made.xpath("//dl[@class='counts']")[0]) == "no verdict from two runs 1"
 
 

@@ -39,7 +39,7 @@ def table_item():
         title="BLEU and training speed",
         header=("recipe", "position", "test BLEU", "speed", "COMET"),
         rows=rows,
-        notes=("mean ± standard deviation over seeds", "speed: over ape's"),
+        notes=("mean ± standard deviation over seeds", "speed: over ape's, ` <sep> ` left out"),
     )
     changes = {"name": "table2-paper", "origin": "paper", "rows": tuple(published)}
     return make_item(
