@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from shapeshift._system.threads import num_cores
 from shapeshift.config import Config
 from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun
-from shapeshift.study.work import Order, attempt
+from shapeshift.study.work import STOPPED, Order, attempt
+from shapeshift.training.stopping import StoppedError
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -58,7 +60,7 @@ class Job:
         """Wait for the job to end; kill it if that takes too long."""
 
     def output(self) -> list[str]:
-        """Return the last lines of output that did not go to the run's `output.log`."""
+        """Return why the work did not end by itself, if that is not the end of `output.log`."""
         return []
 
 
@@ -74,12 +76,17 @@ class InProcess(Job):
 
     def poll(self) -> int:
         """Do the work of the run, and return its exit status."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(num_threads(self._order.config))
-        try:
-            return attempt(self._order)
-        finally:
-            torch.set_num_threads(before)
+        return _attempt(self._order)
+
+
+def _attempt(order: Order) -> int:
+    """`attempt` in this process, with the threads of a run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads(order.config))
+    try:
+        return attempt(order)
+    finally:
+        torch.set_num_threads(before)
 
 
 class Subprocesses:
@@ -181,17 +188,24 @@ class Slurm:
             wrong.
     """
 
+    ONE = ("nodes", "tasks_per_node", "ntasks", "ntasks_per_node")
+    """Parameters, also with `slurm_` before them, of which a run takes one."""
+
     def __init__(
         self, directory: Path, num_jobs: int, parameters: Mapping[str, Any], cluster: str = "slurm"
     ):
         submitit = require("slurm", "submitit")
         os.environ.setdefault("PYTHONSAFEPATH", "1")  # in the jobs, as -P in `_Process`
         self.num_slots, self.max_threads = num_jobs, None
+        for name, value in parameters.items():
+            if name.removeprefix("slurm_") in self.ONE and value != 1:
+                raise ShapeshiftError(f"a run is one task of a job; leave {name}={value} out")
         try:
             self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
             self._executor.update_parameters(**parameters)
-        except (NameError, TypeError, ValueError, RuntimeError) as error:  # what submitit raises
-            raise ShapeshiftError(_refusal(error)) from error
+        # What submitit raises.
+        except (NameError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+            raise ShapeshiftError(f"--slurm: submitit says {_line(error)}") from error
 
     def start(self, order: Order, slot: int) -> Job:
         """Submit the job of a run.
@@ -201,33 +215,59 @@ class Slurm:
         """
         try:
             with redirect_stderr(io.StringIO()):  # where submitit prints that, too
-                job = self._executor.submit(attempt, order)
+                job = self._executor.submit(attempt_in_job, order)
         except RuntimeError as error:  # the base of what submitit raises
-            raise RefusedError(_refusal(error)) from error
+            raise RefusedError(f"SLURM refuses the jobs: {_line(error)}") from error
         return _SlurmJob(job)
 
 
-def _refusal(error: Exception) -> str:
-    return f"SLURM refuses the jobs: {' '.join(str(error).split())}"
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def attempt_in_job(order: Order) -> int:
+    """`attempt` in a job of submitit: return `STOPPED` for what a signal ended.
+
+    SLURM sends SIGTERM to what it preempts, and by submitit's wish SIGUSR2 before the time limit.
+    The handlers of submitit, which this one replaces, ignore the first, and end the work in the
+    middle of an update at the second.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        if number == signal.SIGTERM:
+            sys.exit(128 + number)  # outside of training, which has a handler of its own
+        signal.raise_signal(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, stop)
+    try:
+        return _attempt(order)
+    except (StoppedError, SystemExit):
+        return STOPPED
 
 
 class _SlurmJob(Job):
     def __init__(self, job: Any):
-        self._job = job
+        self._job, self._problem = job, ""
 
     def poll(self) -> int | None:
         if not self._job.done():
             return None
         try:
             return int(self._job.result())
-        except Exception:  # killed, out of time or memory: submitit raises one of several
+        except (
+            Exception
+        ) as error:  # killed, cancelled, out of memory: submitit raises one of several
+            self._problem = str(error)
             return 1
 
     def interrupt(self) -> None:
-        self._job.cancel()
+        with suppress(OSError):
+            self._job.cancel(check=False)
 
     def output(self) -> list[str]:
-        return str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]
+        found = self._problem and (self._job.stderr() or self._problem)
+        return str(found).splitlines()[-12:]
 
 
 Launcher = InProcess | Subprocesses | Slurm

@@ -313,8 +313,8 @@ def write_studies(
                     there = StudyDocument.load(folder / name / FILE)
                     if not there.is_empty:
                         raise ShapeshiftError(
-                            "none of its runs is finished; what was made of others is kept: remove"
-                            " the folder to replace it",
+                            "none of its runs is finished with all measures, so what is there is"
+                            " kept; finish a run (without --no-run), or remove the folder",
                             path=folder / name,
                         )
                 if study.spec.trained:

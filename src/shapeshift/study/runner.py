@@ -22,7 +22,7 @@ from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun, with_training
 from shapeshift.study.launchers import Job, Launcher, RefusedError, Slurm, num_threads
 from shapeshift.study.results import check_alike
-from shapeshift.study.work import BUSY, Order
+from shapeshift.study.work import BUSY, STOPPED, Order
 
 Failed = list[tuple[PlannedRun, str]]
 """Runs that failed, and the last lines of each."""
@@ -58,10 +58,11 @@ def run_all(
     """Do what is not yet done for `runs`: training, and their measures. Return what failed.
 
     A run that is finished is not run again; one that was stopped goes on; one that fails does not
-    stop the others. A run that another runner is at work on is waited for, and taken over if that
-    runner ends without finishing it. When the launcher refuses a run while others are running, as
-    many as are running then are run at a time. When this function is left by an exception, such as
-    `KeyboardInterrupt`, its jobs are stopped first.
+    stop the others. A job that SLURM stops, at its time limit or for others, is submitted again if
+    it has come further. A run that another runner is at work on is waited for, and taken over if
+    that runner ends without finishing it. When the launcher refuses a run while others are running,
+    as many as are running then are run at a time. When this function is left by an exception, such
+    as `KeyboardInterrupt`, its jobs are stopped first.
 
     Args:
         runs: of one or of several grids, in the order that they are begun in. A run that several
@@ -108,6 +109,7 @@ class _Runner:
     failed: Failed = field(default_factory=list)
     queue: list[PlannedRun] = field(default_factory=list)
     running: dict[int, tuple[PlannedRun, Job]] = field(default_factory=dict)  # by slot
+    begun: dict[int, object] = field(default_factory=dict)  # slot → what was done before
 
     def enlist(self, planned: PlannedRun) -> None:
         """Queue a run, or count it as finished."""
@@ -178,6 +180,7 @@ class _Runner:
             command=self.command,
         )
         slot = min({*range(self.launcher.num_slots)} - self.running.keys())
+        done = self._done(planned)
         try:
             job = self.launcher.start(order, slot)
         except RefusedError:
@@ -186,9 +189,15 @@ class _Runner:
             self.queue.insert(0, planned)
             self.room = len(self.running)
             return
-        self.running[slot] = planned, job
+        self.running[slot], self.begun[slot] = (planned, job), done
         self._report(planned, State.RUNNING)
         self._look_after(slot)
+
+    def _done(self, planned: PlannedRun) -> object:
+        """Return what a run has: its checkpoints, and the measures that are missing."""
+        folder = self._folder(planned)
+        saved = {path.name for path in (folder.run / "checkpoints").glob("*")}
+        return saved, folder.missing(planned.measures, planned.config)
 
     def _look_after(self, slot: int) -> None:
         planned, job = self.running[slot]
@@ -197,12 +206,16 @@ class _Runner:
             self._report(planned, State.RUNNING)
             return
         del self.running[slot]
-        if status == BUSY:
+        is_stopped = status == STOPPED and isinstance(self.launcher, Slurm)
+        if is_stopped and self._done(planned) != self.begun[slot]:
+            self.queue.insert(0, planned)
+            self._report(planned, State.WAITING)
+        elif status == BUSY:
             self._postpone(planned)
         elif status == 0 and self._is_finished(planned):
             self._report(planned, State.FINISHED)
         else:
-            lines = self._folder(planned).last_lines() or job.output()
+            lines = job.output() or self._folder(planned).last_lines()
             message = "\n".join(lines) or f"ended with status {status} and no message"
             self.failed.append((planned, message))
             self._report(planned, State.FAILED)

@@ -37,6 +37,9 @@ from shapeshift.training.stopping import StoppedError, StopSignals, end_with_par
 BUSY = 75
 """Exit status: another process is at work on the run (EX_TEMPFAIL of sysexits.h)."""
 
+STOPPED = 128 + signal.SIGTERM
+"""Exit status: a signal has ended the work, which can go on."""
+
 _SAME_SIGNAL_S = 1.0
 """A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
 

@@ -45,8 +45,12 @@ MINUSCULE = (
 
 SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
 
-LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
-"""So that every slice of nhk:figure3 has some pairs."""
+EXTRA = {
+    # Every slice has some pairs.
+    "nhk:figure3": ("data.subwords.vocab_size=600", "data.corpus.num_train=600"),
+    "nhk:table6": ("model.encoder_layers=6", "model.decoder_layers=6"),  # an axis
+}
+"""Grid → further settings."""
 
 
 def given_speed(run, data):
@@ -159,8 +163,7 @@ def studies(tmp_path_factory):
     @cache
     def make(name):
         grid = find_grid(name)
-        extra = LONGER_PIECES if name == "nhk:figure3" else ()
-        given = {each.partition("=")[0]: each for each in (*MINUSCULE, *extra)}
+        given = {x.partition("=")[0]: x for x in (*MINUSCULE, *EXTRA.get(name, ()))}
         if "model" in grid.config.axes:  # else its settings would be one run
             del given["model.ff_dim"]
         first = (grid.config.profiles["tiny"].seeds or grid.config.seeds or (1,))[0]

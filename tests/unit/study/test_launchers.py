@@ -1,7 +1,6 @@
 """Runs in processes: killed, interrupted, several at a time, on GPUs, on a cluster."""
 
 import os
-import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from shapeshift.run.record import RunFolder
 from shapeshift.study import runner
 from shapeshift.study.launchers import RefusedError, Slurm, Subprocesses
 from shapeshift.study.runner import run_all
+from shapeshift.study.work import STOPPED
 from shapeshift.training.log import read_log
 
 from ..conftest import Acting, do_work
@@ -126,28 +126,71 @@ def test_each_run_has_a_gpu(plan_run, seen, devices, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
-    plan_run, go_on, prepared, tmp_path
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_job_that_slurm_stops_saves_and_is_submitted_again(
+    plan_run, go_on, prepared, tmp_path, number
 ):
-    """As SLURM does it, by SIGTERM to the process of the job."""
+    """Preemption is SIGTERM to the process of the job, the time limit what submitit asks for."""
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
-    base = ("training.log_every=1", "training.max_updates=3000")
-    planned = plan_run(*base)
+    planned = plan_run("training.log_every=1", "training.max_updates=300")
+    planned = replace(planned, measures=("score-test",))
+    submitted = []
 
-    def cancel(planned, job):
-        submitted = job._job._process.pid
-        for child in Path(f"/proc/{submitted}/task/{submitted}/children").read_text().split():
-            os.kill(int(child), signal.SIGTERM)
+    def stop(planned, job):
+        process = job._job._process.pid
+        submitted.append(job)
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+            os.kill(int(child), number)
 
+    observer = Acting(launcher, stop)
     runs = tmp_path / "runs"
-    changed = Acting(launcher, cancel).changed
-    failed = run_all([planned], runs, launcher, prepared_root=prepared, changed=changed)
-    [(_, line)] = failed
-    assert line.startswith("stopped by SIGTERM")
-    (done,) = map(int, re.findall(r"after update (\d+)", line))
-    go_on(RunFolder(runs / planned.key), done + 1, "training.log_every=1")
-    short = replace(plan_run("training.max_updates=2"), measures=("score-test",))
-    assert run_all([short], runs, launcher, prepared_root=prepared) == []
+    assert (
+        run_all(
+            [planned], runs, launcher, prepared_root=prepared, changed=observer.changed, poll_s=0.05
+        )
+        == []
+    )
+    [first], folder = submitted, RunFolder(runs / planned.key)
+    assert first.poll() == STOPPED
+    assert observer.jobs[planned.key] is not first
+    go_on(folder, 301, "training.log_every=1")
+
+
+def test_a_job_that_is_stopped_and_comes_no_further_has_failed(plan_run, tmp_path):
+    stopped = SimpleNamespace(done=lambda: True, result=lambda: STOPPED)
+    launcher, jobs = Slurm(tmp_path / "jobs", 1, {}, cluster="local"), []
+    planned = plan_run("training.max_updates=9")
+    saved = RunFolder(tmp_path / "runs" / planned.key).run / "checkpoints"
+
+    def submit(*_):
+        jobs.append(stopped)
+        (saved / f"update-{min(len(jobs), 3)}").mkdir(parents=True, exist_ok=True)
+        return stopped
+
+    launcher._executor.submit = submit
+    failed = run_all([planned], tmp_path / "runs", launcher, poll_s=0.0)
+    assert failed[0][1] == f"ended with status {STOPPED} and no message"
+    assert len(jobs) == 4  # the last one saved nothing
+
+
+def test_jobs_are_cancelled_though_scancel_fails(plan_run, tmp_path, monkeypatch):
+    cancelled = []
+
+    def submit(_, order):
+        def cancel(check):
+            assert not check
+            cancelled.append(order.config.training.seed)
+            raise FileNotFoundError("scancel")
+
+        return SimpleNamespace(done=lambda: False, cancel=cancel)
+
+    launcher = Slurm(tmp_path / "jobs", 2, {}, cluster="local")
+    launcher._executor.submit = submit
+    runs = [plan_run(f"training.seed={seed}") for seed in (1, 2)]
+    monkeypatch.setattr(runner.time, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        run_all(runs, tmp_path / "runs", launcher)
+    assert cancelled == [1, 2]
 
 
 def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(plan_run, tmp_path):
@@ -162,9 +205,33 @@ def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(plan_run,
     assert failed[0][1].endswith("Exceeded job memory limit")
 
 
-def test_what_submitit_refuses_is_one_line(tmp_path):
-    with pytest.raises(ShapeshiftError, match=r"SLURM refuses the jobs: [^\n]*no_such_parameter"):
-        Slurm(tmp_path, 1, {"no_such_parameter": 1}, cluster="local")
+def test_a_job_that_never_began_is_not_explained_by_an_earlier_one(plan_run, tmp_path):
+    def result():
+        raise RuntimeError("state: CANCELLED")
+
+    launcher, planned = Slurm(tmp_path / "jobs", 1, {}, cluster="local"), plan_run()
+    never = SimpleNamespace(done=lambda: True, result=result, stderr=lambda: None)
+    launcher._executor.submit = lambda *_: never
+    folder = RunFolder(tmp_path / "runs" / planned.key)
+    folder.path.mkdir(parents=True)
+    folder.output.write_text("stopped by SIGTERM after update 121\n")
+    [(_, line)] = run_all([planned], tmp_path / "runs", launcher, poll_s=0.0)
+    assert line == "state: CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"no_such_parameter": 1}, "submitit says .*no_such_parameter"),
+        ({"timeout_min": "abc"}, "submitit says .*timeout_min"),
+        ({"slurm_ntasks_per_node": 2}, "one task of a job; leave slurm_ntasks_per_node=2 out"),
+        ({"nodes": 2}, "leave nodes=2 out"),
+    ],
+)
+def test_what_submitit_refuses_is_one_line(tmp_path, parameters, message):
+    with pytest.raises(ShapeshiftError, match=message) as error:
+        Slurm(tmp_path, 1, parameters, cluster="local")
+    assert "\n" not in str(error.value)
 
 
 def test_what_sbatch_prints_is_one_line(plan_run, tmp_path, monkeypatch, capfd):
