@@ -66,7 +66,7 @@ FORMATS: dict[str, dict[str, None]] = {
 
 _PANEL_HEIGHT_IN = 2.3
 _NAME_IN = 0.125  # from one name to the next
-_GAP_PX = 2  # between two labels; else they are turned
+_GAP_PX = 5  # between two labels; else they are smaller
 _NUDGE = 0.05  # of the room of a named place, between one line and the next
 
 Look = dict[str, str]
@@ -170,10 +170,14 @@ def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
             axes.set_axis_off()
         figure.supxlabel(x_title, fontsize=8)
         figure.draw_without_rendering()
-        for axes in grid[: len(panels)]:
+        for axes, panel in zip(grid, panels, strict=False):
             boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
-            if any(left.x1 + _GAP_PX > right.x0 for left, right in pairwise(boxes)):
-                axes.tick_params(axis="x", labelrotation=30)
+            room = [
+                (right.x0 + right.x1 - left.x0 - left.x1) / (left.width + right.width + 2 * _GAP_PX)
+                for left, right in pairwise(boxes)
+            ]
+            if panel.places and min(room, default=1.0) < 1:
+                axes.tick_params(axis="x", labelsize=_SETTINGS["xtick.labelsize"] * min(room))
     return figure
 
 

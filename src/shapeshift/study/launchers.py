@@ -238,12 +238,15 @@ def attempt_in_job(order: Order) -> int:
             sys.exit(128 + number)  # outside of training, which has a handler of its own
         signal.raise_signal(signal.SIGTERM)
 
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, stop)
+    heard = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         return _attempt(order)
     except (StoppedError, SystemExit):
         return STOPPED
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _SlurmJob(Job):

@@ -101,9 +101,13 @@ def test_small_differences_do_not_fill_the_panel():
     assert high / low == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("places", "turned"), [(["0–9", "10–15"], 0), (["100–150"] * 9, 30)])
-def test_names_of_places_that_would_touch_are_turned(places, turned):
+@pytest.mark.parametrize("places", [["0–9", "10–15"], ["100–150"] * 9])
+def test_names_of_places_do_not_touch(places):
     line = Line("ape", range(len(places)), [[1.0]] * len(places))
     panels = [Panel([line], "BLEU", places=places)] * 4
-    for axes in draw_lines(panels, "source length").axes:
-        assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
+    figure = draw_lines(panels, "source length")
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+        assert (axes.get_xticklabels()[0].get_size() < 7) == (len(places) > 2)
