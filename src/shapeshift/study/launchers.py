@@ -205,7 +205,7 @@ class Slurm:
             self._executor.update_parameters(**parameters)
         # What submitit raises.
         except (NameError, TypeError, ValueError, RuntimeError, AssertionError) as error:
-            raise ShapeshiftError(f"--slurm: submitit says {_line(error)}") from error
+            raise ShapeshiftError(f"submitit refuses the jobs: {_line(error)}") from error
 
     def start(self, order: Order, slot: int) -> Job:
         """Submit the job of a run.

@@ -314,7 +314,7 @@ def write_studies(
                     if not there.is_empty:
                         raise ShapeshiftError(
                             "none of its runs is finished with all measures, so what is there is"
-                            " kept; finish a run (without --no-run), or remove the folder",
+                            " kept; finish a run, or remove the folder to replace it",
                             path=folder / name,
                         )
                 if study.spec.trained:

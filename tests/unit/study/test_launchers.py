@@ -222,8 +222,8 @@ def test_a_job_that_never_began_is_not_explained_by_an_earlier_one(plan_run, tmp
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"no_such_parameter": 1}, "submitit says .*no_such_parameter"),
-        ({"timeout_min": "abc"}, "submitit says .*timeout_min"),
+        ({"no_such_parameter": 1}, "submitit refuses the jobs: .*no_such_parameter"),
+        ({"timeout_min": "abc"}, "submitit refuses the jobs: .*timeout_min"),
         ({"slurm_ntasks_per_node": 2}, "one task of a job; leave slurm_ntasks_per_node=2 out"),
         ({"nodes": 2}, "leave nodes=2 out"),
     ],
