@@ -269,8 +269,8 @@ class _SlurmJob(Job):
             self._job.cancel(check=False)
 
     def output(self) -> list[str]:
-        found = self._problem and (self._job.stderr() or self._problem)
-        return str(found).splitlines()[-12:]
+        text = self._problem and (self._job.stderr() or self._problem)
+        return str(text).splitlines()[-12:]
 
 
 Launcher = InProcess | Subprocesses | Slurm
