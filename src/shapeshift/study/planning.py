@@ -282,6 +282,7 @@ def write_studies(
     written: list[StudyDocument] = []
     failures: dict[str, ShapeshiftError] = {}
     with locked(directory / LOCK, wait=True):
+        plan.check_folder(directory)  # again: another command may just have written a study
         for name, study in plan.paper.studies.items():
             measured = Measured([*filter(study.needs, plan.runs)], directory / RUNS, prepared_root)
             try:

@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -247,6 +248,22 @@ def test_a_study_does_not_replace_another_whose_file_has_the_same_name(tmp_path)
     for act in (write, partial(run_plan.run_plan, prepared=tmp_path, dry_run=True)):
         with pytest.raises(ShapeshiftError, match=r"was made from a/mine.yaml .*name another"):
             act(other, tmp_path)
+
+
+def test_a_study_that_another_command_writes_meanwhile_is_not_replaced(tmp_path, monkeypatch):
+    run(plan("table1"), tmp_path)
+    other = plan("table1", overrides=["training.max_updates=7"])
+    run(other, tmp_path)
+
+    @contextmanager
+    def locked_later(*arguments, **options):
+        monkeypatch.undo()
+        write(plan("table1"), tmp_path)  # while we wait for the lock
+        yield
+
+    monkeypatch.setattr(planning, "locked", locked_later)
+    with pytest.raises(ShapeshiftError, match="name another --directory"):
+        write(other, tmp_path)
 
 
 def test_numbers_are_not_replaced_by_dashes(tmp_path):
