@@ -146,11 +146,12 @@ class RunFolder:
 
     def write_record(self, record: MeasureRecord, config: Config) -> None:
         """Store the results of a measure."""
-        path = self.record_path(record.measure, config)
-        contents = {path.name: record.model_dump_json(indent=1).encode() + b"\n"}
+        path, contents = self.record_path(record.measure, config), dict[str, bytes]()
         whole = (x for x in record.results if x.bucket is None and x.update is None)
         if examples := {f"{x.metric} of {x.split}": x.examples for x in whole if x.examples}:
             contents[path.stem + EXAMPLES] = json.dumps(examples).encode()
+        # Last: with it, the measure is done.
+        contents[path.name] = record.model_dump_json(indent=1).encode() + b"\n"
         store(path.parent, contents)
 
     def examples(self, measure: str, config: Config, metric: str, split: str) -> list[float]:

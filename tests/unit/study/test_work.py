@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import save
 from shapeshift._system.locks import LockedError, locked
-from shapeshift.run.measures import kept_lines
+from shapeshift.config import parse_config
+from shapeshift.run.measures import Result, kept_lines
 from shapeshift.run.record import RunFolder
 from shapeshift.study import work as working
 from shapeshift.study.grid import PlannedRun
@@ -20,6 +22,7 @@ from shapeshift.study.runner import run_all
 from shapeshift.study.work import BUSY, attempt
 
 from ..conftest import do_work, make_order, snapshot
+from .conftest import record_measure
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
 STUB = """
@@ -155,6 +158,23 @@ def test_damaged_translations_are_made_again(planned, trained):
     record.unlink()
     do_work(planned, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(planned.run, "test", "average") == lines
+
+
+def test_a_measure_is_not_done_before_its_examples_are_written(tmp_path, monkeypatch):
+    config, saved = parse_config({}), []
+
+    def save_two(path, content):
+        if len(saved) == 2:
+            raise ShapeshiftError("the disk is full")
+        saved.append(path.name)
+        save(path, content)
+
+    monkeypatch.setattr("shapeshift._system.hashes.save", save_two)
+    result = Result(metric="accuracy", value=0.5, split="test", examples=(0.0, 1.0))
+    with pytest.raises(ShapeshiftError, match="full"):
+        record_measure(tmp_path, config, "train", [result])
+    assert saved == ["SHA256SUMS", "train.examples.json"]
+    assert RunFolder(tmp_path).missing([], config) == ["train"]
 
 
 def test_translations_that_another_study_has_detokenised_are_not_compared(
