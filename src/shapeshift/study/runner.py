@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,7 +23,7 @@ from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun, with_training
 from shapeshift.study.launchers import Job, Launcher, RefusedError, Slurm, num_threads
 from shapeshift.study.results import check_alike
-from shapeshift.study.work import BUSY, STOPPED, Order
+from shapeshift.study.work import BUSY, STOPPED, Order, log
 
 Failed = list[tuple[PlannedRun, str]]
 """Runs that failed, and the last lines of each."""
@@ -216,8 +217,15 @@ class _Runner:
             self._report(planned, State.FINISHED)
         else:
             lines = job.output() or self._folder(planned).last_lines()
-            message = "\n".join(lines) or f"ended with status {status} and no message"
-            self.failed.append((planned, message))
+            if status < 0:  # what was printed before does not say why
+                lines.append(f"ended by signal {-status} ({signal.strsignal(-status)})")
+            elif not lines:
+                lines = [f"ended with status {status} and no message"]
+                try:
+                    log(self._folder(planned), lines[0])
+                except ShapeshiftError as error:  # which kept the run from saying why
+                    lines = [str(error)]
+            self.failed.append((planned, "\n".join(lines)))
             self._report(planned, State.FAILED)
 
     def _postpone(self, planned: PlannedRun) -> None:

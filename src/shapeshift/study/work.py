@@ -132,17 +132,18 @@ def attempt(order: Order) -> int:
     except LockedError:
         return BUSY
     except StoppedError as stopped:
-        _log(folder, str(stopped))
+        log(folder, str(stopped))
         raise
     except Exception as error:
         known = error if isinstance(error, ShapeshiftError) else out_of_memory(error)
-        _log(folder, f"error: {known}" if known else traceback.format_exc().rstrip())
+        log(folder, f"error: {known}" if known else traceback.format_exc().rstrip())
         return 1
     return 0
 
 
-def _log(folder: RunFolder, text: str) -> None:
-    with open_in_place(folder.output, "a") as file:
+def log(folder: RunFolder, text: str) -> None:
+    """Add a line to `output.log`."""
+    with writing(folder.output), open_in_place(folder.output, "a") as file:
         file.write(f"{text}\n")
 
 

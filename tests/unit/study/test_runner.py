@@ -138,6 +138,21 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path, monkey
     assert run([plan_run(9)], tmp_path, Stub())  # claims success without its measures
 
 
+def test_a_run_that_could_not_say_why_it_failed_is_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr(StubJob, "output", lambda self: [])
+    runs = [plan_run(seed) for seed in range(3)]
+    killed, _, full = folders = [RunFolder(tmp_path / planned.key) for planned in runs]
+    for folder in folders:
+        folder.path.mkdir()
+    killed.output.write_text("a warning\n", encoding="utf-8")
+    full.output.mkdir()  # so that nothing can be written there
+    statuses = dict(zip((planned.key for planned in runs), ([-9], [1], [1]), strict=True))
+    messages = [message for _, message in run(runs, tmp_path, Stub(statuses=statuses))]
+    assert messages[0] == "a warning\nended by signal 9 (Killed)"
+    assert messages[1] == "ended with status 1 and no message"
+    assert messages[2].startswith(f"{full.output}: cannot be written: ")
+
+
 def test_a_cell_that_turns_out_busy_is_tried_again_after_the_others(tmp_path):
     runs = [plan_run(seed) for seed in range(2)]
     launcher = Stub(statuses={runs[0].key: [BUSY, BUSY, 0]})
