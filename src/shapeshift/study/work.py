@@ -94,6 +94,18 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
             save(folder.start, start)
         directory = prepared_directory(config.data, root)
         checkpoint: str | None = None
+        if TRAIN not in missing:
+            if not has_begun(folder.run):
+                raise ShapeshiftError(
+                    "has results without weights; remove this folder, and the run is made again",
+                    path=folder.path,
+                )
+            try:
+                Run.create(folder.run, config).model()
+            except ShapeshiftError:
+                if not Run(folder.run).checkpoints.updates():
+                    raise
+                train(config, folder.run, Observer(), prepared_root=root, stop=stop)
         for measure in missing:
             began = time.monotonic()
             if measure != TRAIN:

@@ -21,7 +21,7 @@ from shapeshift.study.measured import Measured
 from shapeshift.study.runner import run_all
 from shapeshift.study.work import BUSY, attempt
 
-from ..conftest import do_work, make_order, snapshot
+from ..conftest import do_work, flip, make_order, snapshot
 from .conftest import record_measure
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
@@ -158,6 +158,30 @@ def test_damaged_translations_are_made_again(planned, trained):
     record.unlink()
     do_work(planned, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(planned.run, "test", "average") == lines
+
+
+SUBWORDS, AVERAGED = "subwords/joint.model", "average.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"), [(SUBWORDS, flip), (AVERAGED, flip), (AVERAGED, Path.unlink)]
+)
+def test_what_a_new_measure_needs_of_a_trained_run_is_made_again(planned, trained, name, damage):
+    damage(planned.run / name)
+    do_work(planned, trained.config, ["score-test"], trained.prepared)
+    assert (planned.run / name).read_bytes() == (trained.folder.run / name).read_bytes()
+    assert planned.missing(["score-test"], trained.config) == []
+
+
+def test_a_run_without_weights_is_left_as_it_is_and_can_be_made_again(planned, trained):
+    shutil.rmtree(planned.run / "checkpoints")
+    (planned.run / AVERAGED).unlink()
+    before = snapshot(planned.run)
+    with pytest.raises(ShapeshiftError, match="without weights; remove this folder") as error:
+        do_work(planned, trained.config, ["score-test"], trained.prepared)
+    assert snapshot(planned.run) == before
+    shutil.rmtree(error.value.path)
+    do_work(planned, trained.config, ["score-test"], trained.prepared)
 
 
 def test_a_measure_is_not_done_before_its_examples_are_written(tmp_path, monkeypatch):
