@@ -17,7 +17,7 @@ from shapeshift.run.folder import prepared_directory
 from shapeshift.run.train import train
 from shapeshift.study.grid import PlannedRun
 from shapeshift.study.runner import State
-from shapeshift.study.work import Order, work
+from shapeshift.study.work import Order, own_sources, work
 from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
 
@@ -64,7 +64,8 @@ def snapshot(folder):
 def make_order(folder, config, measures, prepared_root, command="make it"):
     """Return the order for the work on a run with these settings."""
     own = {"folder": folder.path, "config": config, "measures": tuple(measures)}
-    return Order(**own, prepared_root=prepared_root, command=command)
+    sources = own_sources(config, measures)
+    return Order(**own, prepared_root=prepared_root, command=command, sources=sources)
 
 
 def do_work(*arguments, **options):

@@ -64,6 +64,8 @@ def find(name: str, what: str, path: Path | None = None) -> Any:
     except (ImportError, AttributeError) as error:
         problem = str(error) if isinstance(error, ImportError) else f"{place} has no {attribute!r}"
         raise ShapeshiftError(f"no {what} {name!r}: {problem}", path=path) from error
+    for each in _modules(name, found):
+        _source(each)  # now: the file may change while the module is used
     return found
 
 
@@ -98,8 +100,11 @@ def source_sha256(name: str, what: str) -> str:
     """Return the SHA-256 of the source of the module in `package.module:name`, and of the module
     that defines the object. Each is read once in a process."""
     found = find(name, what)
-    modules = dict.fromkeys((name.partition(":")[0], str(getattr(found, "__module__", ""))))
-    return hashlib.sha256(b"\0".join(map(_source, modules))).hexdigest()
+    return hashlib.sha256(b"\0".join(map(_source, _modules(name, found)))).hexdigest()
+
+
+def _modules(name: str, found: Any) -> list[str]:
+    return [*dict.fromkeys((name.partition(":")[0], str(getattr(found, "__module__", ""))))]
 
 
 def definition_sha256(function: Any) -> str | None:

@@ -23,7 +23,7 @@ from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun, with_training
 from shapeshift.study.launchers import Job, Launcher, RefusedError, Slurm, num_threads
 from shapeshift.study.results import check_alike
-from shapeshift.study.work import BUSY, STOPPED, Order, log
+from shapeshift.study.work import BUSY, STOPPED, Order, log, own_sources
 
 Failed = list[tuple[PlannedRun, str]]
 """Runs that failed, and the last lines of each."""
@@ -179,6 +179,7 @@ class _Runner:
             measures=planned.measures,
             prepared_root=self.prepared_root.absolute(),
             command=self.command,
+            sources=own_sources(planned.config, planned.measures),
         )
         slot = min({*range(self.launcher.num_slots)} - self.running.keys())
         done = self._done(planned)

@@ -13,20 +13,22 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift._system.errors import ShapeshiftError, out_of_memory
 from shapeshift._system.files import make_directory, open_in_place, refuse_link, save, tidy, writing
-from shapeshift._system.hashes import hash_file
+from shapeshift._system.hashes import digest, hash_file
 from shapeshift._system.locks import LockedError, locked
+from shapeshift._system.own_modules import is_own, source_sha256
 from shapeshift._system.schema import Strict
 from shapeshift.config import Config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.run.folder import Run, has_begun, prepared_directory
-from shapeshift.run.identity import position_options
+from shapeshift.run.identity import position_options, run_key
 from shapeshift.run.measures import TRAIN, measure_training, take
 from shapeshift.run.record import MeasureRecord, RunFolder, start_of
 from shapeshift.run.train import train
@@ -53,6 +55,7 @@ class Order(Strict):
         measures: names of measures, in the order in which they are taken.
         prepared_root: see `run.train.train`.
         command: what the user typed, for the records.
+        sources: see `own_sources`.
     """
 
     folder: Path
@@ -60,6 +63,13 @@ class Order(Strict):
     measures: tuple[str, ...]
     prepared_root: Path
     command: str
+    sources: str
+
+
+def own_sources(config: Config, measures: Sequence[str]) -> str:
+    """Return a hash that changes with the modules of the user's own that a run and its measures
+    are made with. Each process reads a module once."""
+    return digest([run_key(config), *(source_sha256(x, "measure") for x in measures if is_own(x))])
 
 
 def work(order: Order, stop: StopSignals | None = None) -> None:
@@ -84,6 +94,11 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                 tidy(own)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = order.config
+        if own_sources(config, order.measures) != order.sources:
+            raise ShapeshiftError(
+                "a module of your own has changed since the command began; run the command again,"
+                " which uses the new one"
+            )
         missing = folder.missing(order.measures, config)
         if not missing:
             return

@@ -121,6 +121,14 @@ def test_an_installed_package_brings_kinds_by_entry_points(
         parse_config(_position("root_distanc"))
 
 
+def test_the_source_of_a_module_is_the_one_that_was_imported(folder: Path) -> None:
+    own_modules.find("own_root:Root", "kind")
+    (folder / "own_root.py").write_text(KIND + "# changed")
+    imported = own_modules.source_sha256("own_root:Root", "kind")
+    own_modules._source.cache_clear()
+    assert imported != own_modules.source_sha256("own_root:Root", "kind")
+
+
 def test_a_run_is_named_by_the_source_of_its_kind(folder: Path) -> None:
     key = run_key(parse_config(_position("own_root:Root")))
     assert key == run_key(parse_config(_position("own_root:Root", scale=1.0)))

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import save
 from shapeshift._system.locks import LockedError, locked
 from shapeshift.config import parse_config
+from shapeshift.positions import registry
 from shapeshift.run.measures import Result, kept_lines
 from shapeshift.run.record import RunFolder
 from shapeshift.study import work as working
@@ -26,6 +28,7 @@ from .conftest import record_measure
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
 STUB = """
+from shapeshift.positions import Representation
 from shapeshift.run.measures import Result
 
 calls = []
@@ -39,6 +42,9 @@ def OTHER(run, data):
 
 def broken(run, data):
     raise RuntimeError("this measure is broken")
+
+class Kind(Representation):
+    places = ("self",)
 """
 
 
@@ -182,6 +188,27 @@ def test_a_run_without_weights_is_left_as_it_is_and_can_be_made_again(planned, t
     assert snapshot(planned.run) == before
     shutil.rmtree(error.value.path)
     do_work(planned, trained.config, ["score-test"], trained.prepared)
+
+
+OWN_KIND = 'position={name: mine, parts: [{kind: "stub_measures:Kind"}]}'
+
+
+@pytest.mark.parametrize(
+    ("overrides", "measures"), [([], ["stub_measures:STUB"]), ([OWN_KIND], [])]
+)
+def test_a_module_that_changes_while_runs_wait_is_not_taken_for_the_old_one(
+    stub, make_config, tmp_path, monkeypatch, overrides, measures
+):
+    monkeypatch.setattr(registry, "_own", {})
+    config = make_config("training.max_updates=15", *overrides)
+    own_modules._source.cache_clear()
+    order = make_order(RunFolder(tmp_path / "run"), config, measures, tmp_path)
+    with Path(stub.__file__).open("a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    own_modules._source.cache_clear()  # as in a new process
+    with pytest.raises(ShapeshiftError, match="has changed since the command began"):
+        working.work(order)
+    own_modules._source.cache_clear()
 
 
 def test_a_measure_is_not_done_before_its_examples_are_written(tmp_path, monkeypatch):

@@ -211,7 +211,8 @@ sys.exit(work.main())
 
 @pytest.mark.long
 def test_a_signal_to_the_work_on_a_cell_ends_the_program_as_well(tmp_path):
-    order = Order(folder=tmp_path, config={}, measures=(), prepared_root=tmp_path, command="")
+    own = {"folder": tmp_path, "prepared_root": tmp_path, "config": {}, "measures": ()}
+    order = Order(**own, command="", sources="")
     arguments = (sys.executable, "-c", WORK, order.model_dump_json())
     pid = tmp_path / "pid"
     with subprocess.Popen(arguments, stdin=subprocess.PIPE) as parent:
