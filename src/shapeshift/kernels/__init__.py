@@ -79,9 +79,14 @@ def is_traced() -> bool:
 
 
 def is_captured() -> bool:
-    """Return whether this is compiled or exported, or recorded by `torch.jit.trace`."""
+    """Return whether this is compiled or exported, recorded by `torch.jit.trace`, or seen by a mode
+    such as that of `make_fx`, `FakeTensorMode` or `FlopCounterMode`."""
     is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
-    return torch.compiler.is_compiling() or is_tracing()
+    return torch.compiler.is_compiling() or is_tracing() or _is_in_mode()
+
+
+def _is_in_mode() -> bool:
+    return torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_available(dtype: torch.dtype) -> bool:
@@ -91,11 +96,10 @@ def is_available(dtype: torch.dtype) -> bool:
 
 def needs_steps(grad: Tensor) -> bool:
     """Return whether a backward pass must use plain PyTorch: its results will be differentiated
-    (`create_graph`), or `grad` is a batch of gradients (`is_grads_batched`)."""
-    is_batch = (
-        not torch.compiler.is_compiling() and type(grad) is Tensor and not _is_in_memory(grad)
-    )
-    return is_batch or torch.is_grad_enabled()
+    (`create_graph`), `grad` is a batch of gradients (`is_grads_batched`), or a mode sees it."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return torch.is_grad_enabled()
+    return _is_in_mode() or (type(grad) is Tensor and not _is_in_memory(grad))
 
 
 def differentiate(

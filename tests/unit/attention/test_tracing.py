@@ -1,13 +1,17 @@
-"""torch.jit.trace, and the exporter that uses it, record steps of PyTorch."""
+"""torch.jit.trace, the exporter that uses it, and modes such as FakeTensorMode see steps of
+PyTorch."""
 
 import subprocess
 import sys
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 
 from shapeshift import kernels
-from shapeshift.interop.torch_nn import TransformerEncoderLayer
+from shapeshift.interop.torch_nn import MultiheadAttention, TransformerEncoderLayer
 from shapeshift.kernels import library
 from shapeshift.positions import KINDS, get
 
@@ -29,6 +33,49 @@ def test_a_trace_computes_what_the_layer_does(name, monkeypatch):
                     plain.setattr(kernels, "serves", lambda _: False)
                     expected = layer(x)
                 torch.testing.assert_close(trace(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_modes_see_every_step(name, monkeypatch):
+    monkeypatch.setattr(library, "call", lambda *_: pytest.fail("a mode does not see a kernel"))
+    torch.manual_seed(0)
+    position = get(name, dim=32, num_heads=2, head_dim=16)
+    attention = MultiheadAttention(32, 2, dropout=0.1, batch_first=True, position=position)
+    x, other = torch.randn(2, 3, 9, 32)
+
+    def loss(x, parameters=None):
+        mask = torch.ones(9, 9, dtype=torch.bool, device=x.device).triu(1)
+        how = {"attn_mask": mask, "need_weights": False}
+        return torch.func.functional_call(attention, parameters or {}, (x, x, x), how)[0].sum()
+
+    with FlopCounterMode(display=False) as counter:
+        loss(x).backward()
+    products = 4 * 32 * 32 + 2 * 9 * 32  # projections, scores and what the values are mixed by
+    assert counter.get_total_flops() >= 2 * 3 * 9 * products
+    parameters = {n: p.detach() for n, p in attention.named_parameters()}
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = {n: mode.from_tensor(p) for n, p in parameters.items()}
+        assert loss(mode.from_tensor(x), fake).shape == ()
+    attention.eval()
+    for how in ("real", "fake", "symbolic"):
+        graph = make_fx(lambda x: loss(x), tracing_mode=how, _allow_non_fake_inputs=True)(x)
+        with monkeypatch.context() as plain:
+            plain.setattr(kernels, "serves", lambda _: False)
+            torch.testing.assert_close(graph(other), loss(other))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_modes_see_every_step_of_a_backward_pass(dtype):
+    position = get("rotary", dim=32, num_heads=2, head_dim=16)
+    attention = MultiheadAttention(32, 2, batch_first=True, position=position).to(dtype)
+    x = torch.randn(2, 70, 32, dtype=dtype, requires_grad=True)
+    out, _ = attention(x, x, x, need_weights=False)
+
+    def gradient(of_out):
+        return torch.autograd.grad(out, x, of_out, retain_graph=True)[0]
+
+    one, other = torch.randn(2, *out.shape, dtype=dtype)
+    torch.testing.assert_close(make_fx(gradient)(one)(other), gradient(other), rtol=1e-4, atol=1e-5)
 
 
 ONNX = """
