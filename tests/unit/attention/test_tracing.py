@@ -45,8 +45,8 @@ def test_modes_see_every_step(name, monkeypatch):
 
     def loss(x, parameters=None):
         mask = torch.ones(9, 9, dtype=torch.bool, device=x.device).triu(1)
-        how = {"attn_mask": mask, "need_weights": False}
-        return torch.func.functional_call(attention, parameters or {}, (x, x, x), how)[0].sum()
+        options = {"attn_mask": mask, "need_weights": False}
+        return torch.func.functional_call(attention, parameters or {}, (x, x, x), options)[0].sum()
 
     with FlopCounterMode(display=False) as counter:
         loss(x).backward()
@@ -57,8 +57,8 @@ def test_modes_see_every_step(name, monkeypatch):
         fake = {n: mode.from_tensor(p) for n, p in parameters.items()}
         assert loss(mode.from_tensor(x), fake).shape == ()
     attention.eval()
-    for how in ("real", "fake", "symbolic"):
-        graph = make_fx(lambda x: loss(x), tracing_mode=how, _allow_non_fake_inputs=True)(x)
+    for tracing in ("real", "fake", "symbolic"):
+        graph = make_fx(lambda x: loss(x), tracing_mode=tracing, _allow_non_fake_inputs=True)(x)
         with monkeypatch.context() as plain:
             plain.setattr(kernels, "serves", lambda _: False)
             torch.testing.assert_close(graph(other), loss(other))
