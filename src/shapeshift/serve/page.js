@@ -98,15 +98,15 @@ function matrix(layers) {
 }
 
 function map({ run, rows, columns, attention }) {
-  const readout = make("p", { className: "readout", textContent: "Point at a cell to read its probability." });
+  const readout = make("p", { className: "readout", textContent: "Point at a cell, or move with the arrow keys, to read its probability." });
   const head = make("tr", {}, make("td"), ...columns.map((piece) =>
     make("th", { scope: "col" }, make("span", { textContent: piece }))));
   const body = matrix(attention).map((probs, i) =>
     make("tr", {}, make("th", { scope: "row", textContent: rows[i] }), ...probs.map((p, j) => {
-      const cell = make("td");
+      const cell = make("td", { tabIndex: i || j ? -1 : 0 });
       // The root makes small probabilities visible.
       cell.style.setProperty("--share", Math.sqrt(p).toFixed(3));
-      cell.onpointerenter = () => { readout.textContent = `${rows[i]} → ${columns[j]}: ${(100 * p).toFixed(1)} %`; };
+      cell.onpointerenter = cell.onfocus = () => { readout.textContent = `${rows[i]} → ${columns[j]}: ${(100 * p).toFixed(1)} %`; };
       cell.append(make("span", { className: "unseen", textContent: p.toFixed(2) }));
       return cell;
     })));
@@ -114,7 +114,15 @@ function map({ run, rows, columns, attention }) {
     make("caption", { className: "unseen", textContent: `Attention of ${run}` }),
     make("thead", {}, head), make("tbody", {}, ...body));
   table.style.setProperty("--columns", columns.length);
-  const frame = make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: `Attention of ${run}` }, table);
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  table.onkeydown = (event) => {
+    const [down, right] = steps[event.key] ?? [];
+    if (down === undefined) return;
+    event.preventDefault();
+    const cell = event.target;
+    table.tBodies[0].rows[cell.parentNode.sectionRowIndex + down]?.querySelectorAll("td")[cell.cellIndex - 1 + right]?.focus();
+  };
+  const frame = make("div", { className: "scroll", role: "group", ariaLabel: `Attention of ${run}` }, table);
   return [frame, readout];
 }
 
