@@ -105,7 +105,8 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         places, dropped, noticed = Places(), Dropped(), Dropped()
         generated = isinstance(config.corpus, GrammarCorpus)  # its files have no lasting path
         lines = watched(places.read(corpus, split), f"encode {split}", sizes[split], report)
-        max_length = None if config.filter is None else config.filter.max_length
+        # Of train alone: valid and test keep their long texts.
+        max_length = config.filter.max_length if config.filter and split == "train" else None
         pairs = _encode(lines, subwords, max_length)
         if config.filter is not None:
             pairs = filter_pairs(pairs, config.filter, split, dropped)

@@ -104,6 +104,15 @@ def test_the_report_counts_what_is_left_out_and_names_its_lines(text, tmp_path, 
     assert f"{text / 'test.en'}:6" in third
 
 
+def test_long_texts_of_valid_and_test_are_encoded_as_they_are(text, tmp_path):
+    for split in ("valid", "test"):
+        write_pairs(text, **{split: [("a b c d", "a b"), ("a b c d " * 400, "a b " * 400)]})
+    data = prepare(config(text, max_length=20), tmp_path / "out")
+    for store in (data.valid, data.test):
+        once, often = store[0], store[1]
+        assert [ids.tolist() for ids in often] == [ids.tolist() * 400 for ids in once]
+
+
 def test_without_a_filter_all_is_as_before_and_said(text, tmp_path):
     assert '"filter"' not in config(text).model_dump_json()
     data = prepare(config(text), tmp_path / "out")
