@@ -91,6 +91,7 @@ def _why_dropped(pair: Pair, config: FilterConfig) -> str | None:
     if config.max_length is not None and (reason := over_limit(pair, config.max_length)):
         return reason
     ratio, lengths = config.max_ratio, (len(pair.source_ids), len(pair.target_ids))
-    if ratio is not None and max(lengths) > ratio * min(lengths):
+    # Multiplied, a pair at the limit may seem to exceed it: 1.15 * 100 is below 115.
+    if ratio is not None and max(lengths) / min(lengths) > ratio:
         return f"over {ratio:g} times as many subwords on one side"
     return None

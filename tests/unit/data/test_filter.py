@@ -43,6 +43,13 @@ def test_training_pairs_are_left_out_by_the_first_reason_that_fits():
     assert [*dropped.first.values()] == [0, 1, 3, 4, 7]
 
 
+def test_a_pair_at_the_largest_ratio_stays():
+    pairs = [pair(115, 100, 0), pair(50, 57, 1), pair(116, 100, 2)]
+    dropped = Dropped()
+    kept = filter_pairs(iter(pairs), FilterConfig(max_ratio=1.15), "train", dropped)
+    assert [each.number for each in kept] == [0, 1]
+
+
 STRICT = {"max_length": 1, "max_ratio": 1, "drop_duplicates": True}
 
 
