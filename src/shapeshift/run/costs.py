@@ -194,7 +194,9 @@ def _fresh_model(
 def _peak_bytes(run: Run, data: Prepared, scheme: Scheme, length: int) -> int:
     config, device = run.training, run.device
     step = TrainingStep(_fresh_model(run, data, scheme, device), config)
-    num_sentences = max(1, config.batch.max_tokens // length)
+    limits = config.batch
+    num_sentences = max(1, limits.max_tokens // length)
+    num_sentences = min(num_sentences, limits.max_sentences or num_sentences)
     batch = random_batch(num_sentences, length, data.subwords.sizes, device)
     step(batch)  # which allocates the optimiser's moments
     if device.type == "cuda":

@@ -104,6 +104,20 @@ def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_one
     assert ratio == pytest.approx(relative["step_memory"])
 
 
+def test_a_measured_step_has_no_more_sentences_than_a_batch(make_run, monkeypatch):
+    monkeypatch.setattr(costs, "MEMORY_LENGTH", 16)
+    sizes, make_batch = [], costs.random_batch
+
+    def batch(num_sentences, *others):
+        sizes.append(num_sentences)
+        return make_batch(num_sentences, *others)
+
+    monkeypatch.setattr(costs, "random_batch", batch)
+    limits = ("training.batch.max_tokens=64", "training.batch.max_sentences=3")
+    measure_step_memory(*make_run("position=ape", *limits))
+    assert set(sizes) == {3}
+
+
 def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(make_run, monkeypatch):
     monkeypatch.setattr(costs, "DECODED_LENGTH", 8)
     assert values(measure_decoding_speed(*make_run("position=ape"))) == {"decoding_speed": 1}
