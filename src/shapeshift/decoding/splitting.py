@@ -42,7 +42,10 @@ def split_text(
         start = 0
         while start < len(units):
             end, total, best = start, 0, 0
-            while end < len(units) and (end == start or total + units[end][2] <= limit):
+            # Parts of a word stay apart: together, they may have more subwords than their sum.
+            while end < len(units) and (
+                end == start or (units[end - 1][1] and total + units[end][2] <= limit)
+            ):
                 total += units[end][2]
                 end += 1
                 if _SENTENCE_END.search(units[end - 1][0]):

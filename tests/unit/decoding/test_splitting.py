@@ -48,6 +48,16 @@ def test_a_character_that_is_too_long_cannot_be_cut():
         split_text("ab", 1, lambda texts: [2 * len(text) for text in texts])
 
 
+def test_parts_of_a_word_are_not_joined_to_more_than_the_limit():
+    subwords = {"abcd": 3, "ab": 1, "cd": 1, "e": 1}  # merging b and c first leaves a, bc and d
+
+    def count(texts):
+        return [sum(subwords[word] for word in text.split()) for text in texts]
+
+    assert [piece for piece, _ in split_text("e abcd e", 2, count)] == ["e ab", "cd e"]
+    assert [piece for piece, _ in split_text("abcd", 2, count)] == ["ab", "cd"]
+
+
 @given(st.text("ab., \u3000。", max_size=60), st.integers(1, 9))
 def test_nothing_is_lost_and_everything_fits(text, limit):
     pieces = split_text(text, limit, letters)
