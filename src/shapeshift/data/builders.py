@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, OwnRecipe, Recipe, Split
 from shapeshift.data.filter import Dropped, empty_side, over_limit
-from shapeshift.data.subwords import SEPARATOR, Subwords, join_ids
+from shapeshift.data.subwords import PAD, SEPARATOR, Subwords, join_ids
 
 
 class Pair(NamedTuple):
@@ -104,10 +104,10 @@ def _encoded(made: Pair, pair: Pair, function: str, subwords: Subwords) -> Pair:
                 )
             changed: Any = {f"{side}_ids": encode([text])[0]}
             made = made._replace(**changed)
-        elif not isinstance(ids, list) or not all(x in range(sizes[side]) for x in ids):
+        elif not isinstance(ids, list) or not all(x in range(PAD + 1, sizes[side]) for x in ids):
             raise ShapeshiftError(
                 f"{function}: {side}_ids of pair {pair.number + 1} must be a list of whole numbers"
-                f" below {sizes[side]:,}, got {ids!r}"
+                f" above {PAD} (padding) and below {sizes[side]:,}, got {ids!r}"
             )
     return made
 

@@ -85,6 +85,8 @@ def lower(pair):
     return pair._replace(source=pair.source.lower())
 def beyond(pair):
     return pair._replace(target_ids=[5, 10_000])
+def padded(pair):
+    return pair._replace(target_ids=[5, 0])
 """
 
 
@@ -105,8 +107,10 @@ def test_text_that_a_recipe_of_ones_own_changes_is_encoded_again(tmp_path, monke
     [made] = make("lower")
     assert made.source_ids == subwords.encode_source([text.lower()])[0] != source
     assert (made.source, made.target_ids) == (text.lower(), target)
-    with pytest.raises(ShapeshiftError, match=r"beyond: target_ids of pair 1 .* below [\d,]+, got"):
-        make("beyond")
+    for wrong in ("beyond", "padded"):
+        fault = rf"{wrong}: target_ids of pair 1 .* below \d+, got"
+        with pytest.raises(ShapeshiftError, match=fault):
+            make(wrong)
     monkeypatch.setattr(subwords, "presplit", True)
     with pytest.raises(ShapeshiftError, match=r"lower changes the source .*; change source_ids"):
         make("lower")
