@@ -69,10 +69,12 @@ def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Resul
 def measure_decoding_speed(run: Run, data: Prepared) -> list[Result]:
     """Measure the speed of decoding token by token with a cache and fresh weights: APE's time over
     the model's own, the median over rounds (`decoding_speed`; 1 for APE itself, by definition).
-    Both write `DECODED_LENGTH` tokens for each sentence whatever they would say, so that both do
-    the same work."""
+    Both write `DECODED_LENGTH` tokens for each sentence, or as many as the model has positions for,
+    whatever they would say, so that both do the same work."""
     dtype = choose_precision(run.training.precision, run.device)
-    batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, data.subwords.sizes, run.device)
+    room = capacity(_fresh_model(run, data, run.config.position.scheme, "cpu"))
+    length = min(DECODED_LENGTH, room.source or DECODED_LENGTH, room.target or DECODED_LENGTH)
+    batch = random_batch(_NUM_SENTENCES, length, data.subwords.sizes, run.device)
 
     def decoder(scheme: Scheme) -> Work:
         model = _fresh_model(run, data, scheme, run.device).eval()

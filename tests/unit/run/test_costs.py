@@ -122,3 +122,8 @@ def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(make_run, monkeypa
     monkeypatch.setattr(costs, "DECODED_LENGTH", 8)
     assert values(measure_decoding_speed(*make_run("position=ape"))) == {"decoding_speed": 1}
     assert values(measure_decoding_speed(*make_run("position=rpe")))["decoding_speed"] > 0
+
+
+def test_decoding_speed_is_measured_within_the_positions_of_a_model(make_run):
+    position = "position={parts: [{kind: learned, num_positions: 20}]}"
+    assert values(measure_decoding_speed(*make_run(position)))["decoding_speed"] > 0
