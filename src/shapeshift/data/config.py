@@ -66,6 +66,15 @@ class _Text(Strict):
             raise ValueError(f"source and target are both {target!r}")
         return target
 
+    @field_validator("valid", "test", "valid_references", "test_references", check_fields=False)
+    @classmethod
+    def _one_name_each(cls, entries: list[str], info: ValidationInfo) -> list[str]:
+        named = info.field_name in SPLITS  # other references than test sets name no score
+        names = [label(entry) for entry in entries if named or is_test_set(entry)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two entries have the name {twice[0]!r} in results; leave one out")
+        return entries
+
     def prefixes(self, split: Split) -> list[str]:
         """The entries of one split: file prefixes, splits of a hub dataset, or test sets."""
         entries: list[str] = getattr(self, split)

@@ -137,3 +137,17 @@ def test_missing_files_are_unpacked_from_the_archive(tmp_path, monkeypatch, home
 def test_references_are_as_many_as_what_they_belong_to(tmp_path):
     with pytest.raises(ValueError, match="has 2 entries, but test has 1"):
         files_corpus(tmp_path, test_references=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"test": ["sacrebleu:wmt14", "sacrebleu:wmt14/full"]},
+        {"valid": ["a", "a"]},
+        {"test": ["a", "b"], "test_references": ["sacrebleu:wmt22", "sacrebleu:wmt22"]},
+    ],
+)
+def test_entries_with_one_name_in_results_are_refused(tmp_path, entries):
+    with pytest.raises(ValueError, match="two entries have the name"):
+        files_corpus(tmp_path, **entries)
+    files_corpus(tmp_path, test=["a", "b"], test_references=["c", "c"])
