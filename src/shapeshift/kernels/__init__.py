@@ -79,19 +79,23 @@ def is_traced() -> bool:
 
 
 def is_captured() -> bool:
-    """Return whether this is compiled or exported, recorded by `torch.jit.trace`, or seen by a mode
-    such as that of `make_fx`, `FakeTensorMode` or `FlopCounterMode`."""
+    """Return whether this is compiled or exported, or recorded by `torch.jit.trace`, `make_fx` or
+    `FakeTensorMode`."""
     is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
-    return torch.compiler.is_compiling() or is_tracing() or _is_in_mode()
+    if torch.compiler.is_compiling() or is_tracing():
+        return True
+    modes = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE
+    return _is_watched() and any(torch._C._get_dispatch_mode(x) is not None for x in modes)
 
 
-def _is_in_mode() -> bool:
+def _is_watched() -> bool:
+    """Return whether a mode such as `FlopCounterMode` sees each operation."""
     return torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_available(dtype: torch.dtype) -> bool:
-    """Return whether there are kernels for a dtype."""
-    return dtype in DTYPES and library.library(dtype) is not None
+    """Return whether there are kernels for a dtype, and no mode that would not see them."""
+    return dtype in DTYPES and library.library(dtype) is not None and not _is_watched()
 
 
 def needs_steps(grad: Tensor) -> bool:
@@ -99,7 +103,7 @@ def needs_steps(grad: Tensor) -> bool:
     (`create_graph`), `grad` is a batch of gradients (`is_grads_batched`), or a mode sees it."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return torch.is_grad_enabled()
-    return _is_in_mode() or (type(grad) is Tensor and not _is_in_memory(grad))
+    return _is_watched() or (type(grad) is Tensor and not _is_in_memory(grad))
 
 
 def differentiate(
