@@ -201,18 +201,27 @@ def test_keys_that_overlap_in_memory_have_gradients_in_bfloat16(monkeypatch, ran
     assert ran == ["sdpa", "sdpa"]
 
 
-def test_rows_of_lowest_numbers_have_right_gradients(monkeypatch, ran):
+COMPILED = pytest.param("compiled", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("way", ["eager", "torch.func", COMPILED])
+def test_rows_of_lowest_numbers_have_right_gradients(monkeypatch, ran, way):
     """PyTorch's fused attention on a CPU multiplies those of keys by their number."""
     monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
-    q, k, v = (torch.randn(1, 1, n, 8, requires_grad=True) for n in (1, 70, 70))
+    given = [torch.randn(1, 1, n, 8, requires_grad=True) for n in (1, 70, 70)]
     mask, pos = torch.full((1, 1, 1, 70), torch.finfo(torch.float32).min), torch.arange(70)[None]
     rest = mask, Representation(), pos[:, -1:], pos
-    expected = attend_with_probs(q.double(), k.double(), v.double(), *rest)[0].float()
-    out = attend(q, k, v, *rest)
-    assert ran == ["reference"]
-    for own, other in zip(
-        torch.autograd.grad(out.square().sum(), (q, k, v)),
-        torch.autograd.grad(expected.square().sum(), (q, k, v)),
-        strict=True,
-    ):
-        torch.testing.assert_close(own, other)
+    expected = attend_with_probs(*(x.double() for x in given), *rest)[0].float()
+
+    def loss(*heads):
+        return attend(*heads, *rest).square().sum()
+
+    if way == "torch.func":
+        own = torch.func.grad(loss, (0, 1, 2))(*given)
+    else:
+        function = torch.compile(loss, backend="aot_eager") if way == "compiled" else loss
+        own = torch.autograd.grad(function(*given), given)
+    assert way == "compiled" or ran == ["reference"]
+    others = torch.autograd.grad(expected.square().sum(), given)
+    for one, other in zip(own, others, strict=True):
+        torch.testing.assert_close(one, other)

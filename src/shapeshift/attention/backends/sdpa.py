@@ -34,9 +34,10 @@ def refuses(call: Call) -> str | None:
     if call.dropout_p or call.biased or call.widens:
         return "on a CPU it has no fused kernel for dropout, a bias, or values of another width"
     # It keeps log Σ exp(scores), in which the sum is lost next to such a number: gradients of a
-    # row that has no other, as of padding in transformers, would be K times too large.
-    mask = None if call.traced or not call.wants_gradients else call.mask
-    if mask is not None and bool(((mask < -1e30) & (mask > float("-inf"))).any()):
+    # row that has no other, as of padding in transformers, would be K times too large. A graph does
+    # not show its numbers; one that is exported computes no gradients.
+    mask = call.mask if call.wants_gradients and not torch.compiler.is_exporting() else None
+    if mask is not None and (call.traced or bool(((mask < -1e30) & (mask > float("-inf"))).any())):
         return "its gradients are wrong where a mask has numbers near the lowest; use -inf"
     # Where it is compiled, there is one graph for all lengths.
     fewest = FUSED_FROM.get(call.inputs[0].dtype, 0)
