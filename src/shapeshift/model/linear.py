@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.kernels.processor import multiplies_bf16_faster
-from shapeshift.positions.base import has_hooks
+from shapeshift.positions import base
 
 
 def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
@@ -26,15 +26,9 @@ def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def is_as_built(*modules: nn.Module) -> bool:
-    """Return whether modules are unchanged torch.nn.Linear or ReLU: without hooks, no subclasses
-    (as `torch.nn.utils.parametrize` makes), and with torch's own `forward`. Under a compiler or a
+    """Return whether modules are unchanged, see `positions.base.is_as_built`. Under a compiler or a
     transform of torch.func, the answer is no."""
-    return not kernels.is_traced() and all(
-        type(module) in (nn.Linear, nn.ReLU)
-        and not has_hooks(module)
-        and vars(module).keys().isdisjoint(("forward", "_compiled_call_impl"))
-        for module in modules
-    )
+    return not kernels.is_traced() and base.is_as_built(*modules)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -51,6 +51,20 @@ def has_hooks(module: nn.Module) -> bool:
     )
 
 
+def is_as_built(*modules: nn.Module) -> bool:
+    """Return whether modules are unchanged torch.nn.Linear or ReLU, so that their weights alone say
+    what they compute: without hooks, no subclasses (as `torch.nn.utils.parametrize` makes), with
+    torch's own `forward`, and without weights of a tensor subclass, which quantization makes."""
+    return all(
+        type(module) in (nn.Linear, nn.ReLU)
+        and not has_hooks(module)
+        and "forward" not in vars(module)
+        and "_compiled_call_impl" not in vars(module)
+        and not any(hasattr(x, "__tensor_flatten__") for x in module._parameters.values())
+        for module in modules
+    )
+
+
 class Representation(nn.Module):
     """How a Transformer uses positions; the base class uses none.
 

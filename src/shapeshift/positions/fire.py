@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import Representation, has_hooks
+from .base import Representation, is_as_built
 from .checks import as_positions, check_positive, whole_number
 
 
@@ -57,8 +57,7 @@ class FIRE(Representation):
         distances = (i - j).to(precise)  # (B|1, Q, K)
         furthest = torch.maximum(torch.maximum(i, j).to(precise), threshold)
         x = distances.sign() * torch.log1p(c * distances.abs()) / torch.log1p(c * furthest)
-        both = self.inner, self.outer
-        if any(has_hooks(each) or type(each) is not nn.Linear for each in both):
+        if not is_as_built(self.inner, self.outer):
             values = x.to(self.log_c.dtype).unsqueeze(-1)  # (B|1, Q, K, 1)
             by_pair: Tensor = self.outer(self.inner(values).relu())  # (B|1, Q, K, H)
             return by_pair.permute(0, 3, 1, 2).to(dtype)

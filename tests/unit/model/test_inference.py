@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.unit.quantized import quantize
 from torch import nn
 from torch.nn import functional as F
 
@@ -94,6 +95,17 @@ def test_a_runner_copies_weights_once_until_they_change(autocast, monkeypatch):
     other = build(ModelConfig(size="tiny"), "ape", 50, 50)
     model.load_state_dict(other.state_dict(), assign=True)
     assert score() == running.Runner(other, DecodingConfig(), autocast=autocast).score(*PAIR)
+
+
+def test_a_quantized_model_translates():
+    models = [build(ModelConfig(size="tiny"), "fire", 50, 50) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    for quantized, plain in zip(*(each.modules() for each in models), strict=True):
+        for name, layer in quantized.named_children():
+            if isinstance(layer, nn.Linear):
+                plain.register_module(name, quantize(layer))
+    scores = [running.Runner(model, DecodingConfig()).score(*PAIR)[0] for model in models]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 def test_hooks_of_users_see_what_translates():

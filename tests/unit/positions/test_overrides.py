@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.quantized import quantize
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
@@ -257,6 +258,19 @@ def test_pruned_weights_are_computed_anew_in_each_step():
     assert pruned(tupe, tupe.vectors, "weight") == 0
     chain = Chain(T5(dim=D, num_heads=H))
     assert pruned(chain, chain.parts[0], "weight") == 0
+
+
+def test_linear_layers_of_a_kind_compute_what_has_become_of_them():
+    position, plain, heads = FIRE(num_heads=H), FIRE(num_heads=H), torch.randn(3, 2, H, T, E)
+    before = attend(*heads, None, position, POS, POS)
+    plain.load_state_dict(position.state_dict())
+    plain.inner, plain.outer = quantize(position.inner), quantize(position.outer)
+    expected = attend(*heads, None, plain, POS, POS)
+    torch.testing.assert_close(attend(*heads, None, position, POS, POS), expected)
+    assert not torch.equal(expected, before)
+    # As LoRA by hand, or accelerate, replaces it.
+    plain.outer.forward = lambda x: 2 * nn.Linear.forward(plain.outer, x)
+    assert not torch.allclose(attend(*heads, None, plain, POS, POS), expected, atol=1e-3)
 
 
 def test_hooks_of_a_module_run_around_each_hook_of_the_kind():
