@@ -209,8 +209,9 @@ class Representation(nn.Module):
 
     def derives(self, hook: str) -> bool:
         """Return whether a backend may compute `hook` from the kind's description: nobody has
-        replaced the hook or registered a module hook."""
-        return self._is_own(hook) and not has_hooks(self)
+        replaced the hook, or `forward`, which calls it, or registered a module hook."""
+        calls_it = "forward" not in vars(self) and type(self).forward is Representation.forward
+        return self._is_own(hook) and calls_it and not has_hooks(self)
 
     def _is_own(self, hook: str) -> bool:
         # In words that torch.compile traces: in its graphs, a bound method has another function.

@@ -273,6 +273,22 @@ def test_linear_layers_of_a_kind_compute_what_has_become_of_them():
     assert not torch.allclose(attend(*heads, None, plain, POS, POS), expected, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "position",
+    [Shaw(**SIZES), T5(dim=D, num_heads=H), Chain(Rotary(head_dim=E), ALiBi(num_heads=H))],
+)
+def test_a_replaced_forward_is_called_for_each_hook(position):
+    layer, x, called = Attention(D, H, 0.0, position), torch.randn(2, T, D), []
+    expected = layer(x, x, POS, POS, None)
+    part = next(iter(position.parts)) if isinstance(position, Chain) else position
+    forward = part.forward
+    part.forward = lambda hook, *args, **options: (
+        called.append(hook) or forward(hook, *args, **options)
+    )
+    torch.testing.assert_close(layer(x, x, POS, POS, None), expected)
+    assert {*called} & {"rotate", "bias", "query_bias"}
+
+
 def test_hooks_of_a_module_run_around_each_hook_of_the_kind():
     calls: list[str] = []
     position = Chain(Learned(dim=D), TUPE(dim=D, num_heads=H), Shaw(**SIZES))
