@@ -161,6 +161,10 @@ def attempt(order: Order) -> int:
     except StoppedError as stopped:
         log(folder, str(stopped))
         raise
+    except SystemExit as end:
+        if end.code == STOPPED:  # outside of training
+            log(folder, "stopped by SIGTERM; the same command goes on")
+        raise
     except Exception as error:
         known = error if isinstance(error, ShapeshiftError) else out_of_memory(error)
         log(folder, f"error: {known}" if known else traceback.format_exc().rstrip())

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,13 +22,15 @@ from shapeshift.study.grid import PlannedRun
 from shapeshift.study.launchers import InProcess
 from shapeshift.study.measured import Measured
 from shapeshift.study.runner import run_all
-from shapeshift.study.work import BUSY, attempt
+from shapeshift.study.work import BUSY, STOPPED, attempt
 
 from ..conftest import do_work, flip, make_order, snapshot
 from .conftest import record_measure
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
 STUB = """
+import signal
+
 from shapeshift.positions import Representation
 from shapeshift.run.measures import Result
 
@@ -39,6 +42,9 @@ def STUB(run, data, name="STUB"):
 
 def OTHER(run, data):
     return STUB(run, data, "OTHER")
+
+def stopped(run, data):
+    signal.raise_signal(signal.SIGTERM)
 
 def broken(run, data):
     raise RuntimeError("this measure is broken")
@@ -110,6 +116,20 @@ def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(planned,
     assert attempt_here(planned, trained, ["nothing"]) == 1
     [line] = planned.last_lines()  # what the user can fix
     assert line.startswith("error: unknown measure 'nothing'")
+
+
+def test_a_process_that_is_stopped_while_it_measures_says_so(planned, trained, monkeypatch):
+    order = make_order(planned, trained.config, ["stub_measures:stopped"], trained.prepared)
+    monkeypatch.setattr(sys, "argv", ["work", order.model_dump_json()])
+    monkeypatch.setattr(working, "end_with_parent", lambda: None)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            working.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert end.value.code == STOPPED
+    assert planned.last_lines() == ["stopped by SIGTERM; the same command goes on"]
 
 
 def test_a_cell_that_is_locked_is_left_alone(planned, trained):
