@@ -34,7 +34,7 @@ them as arguments; `translate` and `serve` take some after `--set`.
 | 0 | success |
 | 1 | an error that you can fix, explained in one line on standard error |
 | 2 | wrong usage |
-| 130, 143 | stopped by Ctrl-C, by SIGTERM; the same command continues |
+| 130, 143 | stopped by Ctrl-C, by SIGTERM or a closed terminal; the same command continues |
 
 An error with a Python traceback is a bug of Shapeshift, unless the traceback ends in a file of
 yours.

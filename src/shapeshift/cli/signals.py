@@ -37,6 +37,7 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
     Training handles the first signal itself: it finishes its update and saves, see
     `training.stopping.StopSignals`. During an import, which is most of the start, a signal ends the
     process at once, because modules may catch the exception and fail later, half imported.
+    A SIGHUP, as when the terminal closes, counts as a SIGTERM.
 
     Args:
         remark: how to continue, as part of a sentence, or empty.
@@ -55,6 +56,10 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
             restore()
         raise SignalledError(number)
 
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # the kernel and the shell may both send one
+        signal.raise_signal(signal.SIGTERM)
+
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -64,6 +69,8 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
     threading.Thread(target=_end_unheard, args=[reading_end], daemon=True).start()
     watched = signal.set_wakeup_fd(writing_end, warn_on_full_buffer=False)
     before = {number: signal.signal(number, note) for number in heard_signals()}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by `nohup`
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
     try:
         yield
     except SignalledError as stopped:

@@ -67,6 +67,29 @@ def test_a_signal_leaves_the_block_in_order(said, number, status):
     assert said == [f"stopped by {number.name}; the same command goes on"]
 
 
+def test_a_terminal_that_closes_ends_a_command_once(said):
+    """The kernel and the shell may each send a SIGHUP."""
+    done = []
+
+    def ours(number, frame):
+        pytest.fail("nothing was done about it")
+
+    def work():
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            signal.raise_signal(signal.SIGHUP)
+            done.append("put in order")
+
+    before = signal.signal(signal.SIGHUP, ours)
+    try:
+        assert status_of(work) == 143
+        assert signal.getsignal(signal.SIGHUP) is ours
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (said, done) == (["stopped by SIGTERM; go on"], ["put in order"])
+
+
 def test_a_second_signal_cuts_putting_in_order_short(said):
     done = []
 
