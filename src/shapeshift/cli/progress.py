@@ -51,7 +51,7 @@ class Display:
             transient=True,
             speed_estimate_period=300,
             get_time=lambda: time.monotonic(),
-            disable=not output.console().is_terminal,
+            disable=not output.console().is_interactive,
         )
         self._tasks: dict[str, Task] = {}
         self._printed: dict[str, float] = {}  # phase -> when its last line was
@@ -87,7 +87,7 @@ class Display:
         self._progress.update(task.id, count=count, note=note)
         now = time.monotonic()
         is_due = now - self._printed.get(phase, -math.inf) > LINE_EVERY_S
-        if is_due and not output.console().is_terminal:
+        if is_due and not output.console().is_interactive:
             self._printed[phase] = now
             counted = ": ".join(filter(None, [phase, count.replace("/", " of ")]))
             notice(" · ".join(filter(None, [counted, note])))

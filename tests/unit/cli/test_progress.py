@@ -50,8 +50,13 @@ def show(monkeypatch):
     return make
 
 
-def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock):
-    shown = show()
+DUMB = {"force_terminal": True, "color_system": None, "_environ": {"TERM": "dumb"}}
+"""A terminal without a cursor that moves, such as a shell in Emacs."""
+
+
+@pytest.mark.parametrize("console", [{}, DUMB], ids=["file", "dumb terminal"])
+def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock, console):
+    shown = show(**console)
     with Display() as display:
         for done in range(0, 1001, 100):  # five seconds each
             display("encode train", done, 1000)
