@@ -181,6 +181,10 @@ _SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
     _open_closed_streams()
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # where PyTorch's import ends the process
+        _fail("the current folder has been removed; change to another one")
     for argument in sys.argv[1:]:
         if not is_text(argument) and sys.argv[1] not in ("translate", "score"):  # which only read
             _fail(f"{argument!r} is not UTF-8, as all text and names here; rename the file")

@@ -3,6 +3,8 @@
 import os
 import platform
 import re
+import shlex
+import sys
 import textwrap
 
 import pytest
@@ -11,7 +13,7 @@ from shapeshift import __version__
 from shapeshift._system.threads import SETTINGS
 from shapeshift.cli import COMMANDS
 
-from .running import python, shapeshift
+from .running import program, python, shapeshift
 
 HEAVY = {"torch", "numpy", "pydantic", "sacrebleu", "matplotlib", "rich", "sentencepiece"}
 LINE_OF_MODULES = """
@@ -90,6 +92,15 @@ def test_an_argument_that_is_no_text_is_one_line(tmp_path, arguments):
     status, out, err = shapeshift(tmp_path, *arguments)
     assert (status, out) == (1, "")
     assert re.fullmatch(r"shapeshift: error: .*\\udc..' is not UTF-8, .*\n", err)
+
+
+@pytest.mark.long
+def test_a_current_folder_that_was_removed_is_one_line(tmp_path):
+    (tmp_path / "gone").mkdir()
+    command = f"cd gone && rmdir ../gone && {shlex.quote(sys.executable)} -m shapeshift positions"
+    done = program("sh", "-c", command, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch("shapeshift: error: the current folder has been removed; .*\n", done.stderr)
 
 
 @pytest.mark.long
