@@ -204,14 +204,17 @@ def test_keys_that_overlap_in_memory_have_gradients_in_bfloat16(monkeypatch, ran
 COMPILED = pytest.param("compiled", marks=pytest.mark.long)
 
 
+@pytest.mark.parametrize("low", [torch.finfo(torch.float32).min, -1e9])
 @pytest.mark.parametrize("way", ["eager", "torch.func", COMPILED])
-def test_rows_of_lowest_numbers_have_right_gradients(monkeypatch, ran, way):
+def test_rows_of_low_numbers_have_right_gradients(monkeypatch, ran, way, low):
     """PyTorch's fused attention on a CPU multiplies those of keys by their number."""
     monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
     given = [torch.randn(1, 1, n, 8, requires_grad=True) for n in (1, 70, 70)]
-    mask, pos = torch.full((1, 1, 1, 70), torch.finfo(torch.float32).min), torch.arange(70)[None]
+    mask, pos = torch.full((1, 1, 1, 70), low), torch.arange(70)[None]
     rest = mask, Representation(), pos[:, -1:], pos
-    expected = attend_with_probs(*(x.double() for x in given), *rest)[0].float()
+    # As next to -1e9 in float32, scores are lost next to the lowest number in float64.
+    lowest = torch.full_like(mask, torch.finfo(torch.float32).min)
+    expected = attend_with_probs(*(x.double() for x in given), lowest, *rest[1:])[0].float()
 
     def loss(*heads):
         return attend(*heads, *rest).square().sum()
@@ -223,5 +226,18 @@ def test_rows_of_lowest_numbers_have_right_gradients(monkeypatch, ran, way):
         own = torch.autograd.grad(function(*given), given)
     assert way == "compiled" or ran == ["reference"]
     others = torch.autograd.grad(expected.square().sum(), given)
+    for one, other in zip(own, others, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_low_numbers_next_to_others_keep_the_fused_kernel(monkeypatch, ran):
+    monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
+    q, k, v = heads(70, torch.float32)
+    pos, mask = torch.arange(70)[None], torch.zeros(1, 1, 1, 70)
+    mask[..., 30:] = -1e9
+    out = attend(q, k, v, mask, Representation(), pos, pos)
+    assert ran == ["sdpa"]
+    few = attend(q, k[:, :, :30], v[:, :, :30], None, Representation(), pos, pos[:, :30])
+    own, others = (torch.autograd.grad(x.square().sum(), (q, k, v)) for x in (out, few))
     for one, other in zip(own, others, strict=True):
         torch.testing.assert_close(one, other)

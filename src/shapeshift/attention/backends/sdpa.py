@@ -19,6 +19,10 @@ from .reference import causal_mask, in_steps
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
 """Keys from which PyTorch's fused kernel beats matmul + softmax on a CPU."""
 
+LOW = -1e5
+"""A number of a mask below which float32 has too few digits for a sum of scores next to it: there,
+gradients are off by 0.3 %."""
+
 ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """PyTorch's kernels but for cuDNN's, which makes a plan for each new shape: where lengths vary,
 that takes several times as long as the training step."""
@@ -33,16 +37,20 @@ def refuses(call: Call) -> str | None:
     # in separate steps, which keep more memory than ours, and a fixed bias slows it down.
     if call.dropout_p or call.biased or call.widens:
         return "on a CPU it has no fused kernel for dropout, a bias, or values of another width"
-    # It keeps log Σ exp(scores), in which the sum is lost next to such a number: gradients of a
-    # row that has no other, as of padding in transformers, would be K times too large. A graph does
-    # not show its numbers; one that is exported computes no gradients.
-    mask = call.mask if call.wants_gradients and not torch.compiler.is_exporting() else None
-    if mask is not None and (call.traced or bool(((mask < -1e30) & (mask > float("-inf"))).any())):
-        return "its gradients are wrong where a mask has numbers near the lowest; use -inf"
     # Where it is compiled, there is one graph for all lengths.
     fewest = FUSED_FROM.get(call.inputs[0].dtype, 0)
     if not call.compiled and call.Q != 1 and fewest > call.K:
         return f"with fewer than {fewest} keys its kernel for a CPU is slower than reference"
+    # It keeps log Σ exp(scores), in which the sum is lost next to a large number: gradients of a row
+    # that has only such, as of padding in transformers, would be K times too large. An exported
+    # graph computes none.
+    mask = call.mask if call.wants_gradients and not torch.compiler.is_exporting() else None
+    if mask is not None and call.traced:
+        return "its gradients are wrong in rows of low numbers alone, which a graph does not show"
+    if mask is not None:
+        highest = mask if call.causal or not call.K else mask.amax(-1)
+        if bool(((highest < LOW) & (highest > float("-inf"))).any()):
+            return "its gradients are wrong in rows of low numbers alone; hide keys by -inf"
     return None
 
 
