@@ -60,6 +60,7 @@ FIGURES = {
     ("shaw", "table2"): "BLEU by clipping distance",
     ("nhk", "figure3"): "BLEU by source length of models trained on a slice of the lengths",
     ("beyond", "lengths"): "BLEU by source length, beyond the lengths of training",
+    ("beyond", "learning"): "how shift invariance is learned, for APE and SHAPE with several K",
 }
 """Paper, figure → what there is to see."""
 

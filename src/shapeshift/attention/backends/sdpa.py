@@ -41,8 +41,8 @@ def refuses(call: Call) -> str | None:
     fewest = FUSED_FROM.get(call.inputs[0].dtype, 0)
     if not call.compiled and call.Q != 1 and fewest > call.K:
         return f"with fewer than {fewest} keys its kernel for a CPU is slower than reference"
-    # It keeps log Σ exp(scores), in which the sum is lost next to a large number: gradients of a row
-    # that has only such, as of padding in transformers, would be K times too large. An exported
+    # It keeps log Σ exp(scores), in which the sum is lost next to a large number: gradients of rows
+    # that have only such, as of padding in transformers, would be K times too large. An exported
     # graph computes none.
     mask = call.mask if call.wants_gradients and not torch.compiler.is_exporting() else None
     if mask is not None and call.traced:
