@@ -92,6 +92,15 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT))
 
 
+def limited(error: BaseException, path: Path) -> ShapeshiftError | None:
+    """Return the error to show where a limit of the process was in the way of reading, which says
+    nothing about what is at `path`, and None for an error of another kind."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        return out_of_memory(error)
+    message = f"cannot be read now: {error.strerror}; allow the process more (`ulimit -n`)"
+    return ShapeshiftError(message, path=path)
+
+
 def read(path: str | Path, most: int | None = MAX_DOCUMENT) -> bytes:
     """Return the content of a regular file of up to `most` bytes, or of any size if it is None.
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shapeshift._system.errors import ShapeshiftError, reason
-from shapeshift._system.files import read
+from shapeshift._system.files import limited, read
 
 HEADER = "store.json"
 _SIDES = ("source", "target")
@@ -52,6 +52,8 @@ class TokenStore:
             self.source_size, self.target_size = (header[f"{side}_size"] for side in _SIDES)
             self._sides = [_open_side(self.directory, x, header[f"{x}_size"]) for x in _SIDES]
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            if limit := limited(error, self.directory):
+                raise limit from error
             raise ShapeshiftError(
                 f"holds no prepared text that can be read ({reason(error)}); remove the folder"
                 " around it and run the command again, which prepares the data anew",

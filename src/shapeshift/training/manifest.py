@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift._system.files import MAX_DOCUMENT, read
+from shapeshift._system.files import MAX_DOCUMENT, limited, read
 from shapeshift._system.hashes import digest
 from shapeshift._system.schema import Strict
 
@@ -115,4 +115,6 @@ def read_file(path: Path) -> bytes:
     except PermissionError as error:
         raise ShapeshiftError("may not be read; fix its permissions", path=path) from error
     except OSError as error:
+        if limit := limited(error, path):
+            raise limit from error
         raise DamagedError(f"cannot be read ({error.strerror})", path) from error

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -94,6 +95,22 @@ def test_what_is_far_too_large_is_refused_in_one_line(tmp_path, name):
     with pytest.raises(ShapeshiftError) as caught:
         READERS[name](tmp_path / name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")
+@pytest.mark.parametrize("name", ["state.json", "store.json"])
+def test_a_limit_of_open_files_is_not_taken_for_damage(tmp_path, name):
+    import resource
+
+    (tmp_path / name).write_bytes(b"{}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(ShapeshiftError, match="Too many open files") as caught:
+            READERS[name](tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not re.search("damaged|remove", str(caught.value))
 
 
 def test_what_only_looks_does_not_wait_for_a_pipe(clock, tmp_path):
