@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift._system.files import DISK, open_regular, read, refuse_link, save
+from shapeshift._system.files import DISK, limited, open_regular, read, refuse_link, save
 
 SUMS = "SHA256SUMS"
 _UNVERIFIED = "remove it to use the files that it lists without a check"
@@ -96,7 +96,8 @@ def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:
     except PermissionError as error:
         raise ShapeshiftError(f"{_FORBIDDEN}; {_PERMISSIONS}", path=path) from error
     except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror}; {remedy}", path=path) from error
+        problem = ShapeshiftError(f"cannot be read: {error.strerror}; {remedy}", path=path)
+        raise limited(error, path) or problem from error
     body, _, own = content.rpartition(b"# ")
     if own != _own_hash(body):
         raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
@@ -105,8 +106,8 @@ def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         name = PurePosixPath(match[2]) if match else None
         if match is None or name is None or name.is_absolute() or ".." in name.parts:
-            problem = "not a hash and the name of a file in this folder"
-            raise ShapeshiftError(f"{problem}; {remedy}", path=path, line=number)
+            message = f"not a hash and the name of a file in this folder; {remedy}"
+            raise ShapeshiftError(message, path=path, line=number)
         sums[match[2]] = match[1]
     return sums
 

@@ -52,13 +52,12 @@ class TokenStore:
             self.source_size, self.target_size = (header[f"{side}_size"] for side in _SIDES)
             self._sides = [_open_side(self.directory, x, header[f"{x}_size"]) for x in _SIDES]
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            if limit := limited(error, self.directory):
-                raise limit from error
-            raise ShapeshiftError(
+            problem = ShapeshiftError(
                 f"holds no prepared text that can be read ({reason(error)}); remove the folder"
                 " around it and run the command again, which prepares the data anew",
                 path=self.directory,
-            ) from error
+            )
+            raise limited(error, self.directory) or problem from error
 
     def __len__(self) -> int:
         return len(self._sides[0][1]) - 1

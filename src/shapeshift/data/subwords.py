@@ -21,7 +21,7 @@ from typing import Any
 import sentencepiece
 
 from shapeshift._system.errors import ShapeshiftError, reason
-from shapeshift._system.files import MAX_FILE, read, save
+from shapeshift._system.files import MAX_FILE, limited, read, save
 from shapeshift.data.config import SubwordsConfig
 
 PAD, UNK, BOS, EOS, SEP = range(5)
@@ -120,11 +120,12 @@ class Subwords:
         try:
             return cls(*(read(path, MAX_FILE) for path in paths))
         except (OSError, ValueError) as error:
-            raise ShapeshiftError(
+            problem = ShapeshiftError(
                 f"cannot be used ({reason(error)}); bring the models back that the run or the data"
                 " were made with",
                 path=directory,
-            ) from error
+            )
+            raise limited(error, directory) or problem from error
 
     def encode_source(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`; of joined texts, those of their

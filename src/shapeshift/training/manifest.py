@@ -115,6 +115,5 @@ def read_file(path: Path) -> bytes:
     except PermissionError as error:
         raise ShapeshiftError("may not be read; fix its permissions", path=path) from error
     except OSError as error:
-        if limit := limited(error, path):
-            raise limit from error
-        raise DamagedError(f"cannot be read ({error.strerror})", path) from error
+        damage = DamagedError(f"cannot be read ({error.strerror})", path)
+        raise limited(error, path) or damage from error
