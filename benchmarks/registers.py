@@ -25,7 +25,7 @@ TOOL = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
 KERNELS = gpu._forward, gpu._backward_queries, gpu._backward_keys
 NUMBERS = re.compile(r"H|Q|K|low|width|length|num|num_turns|\w+_[bhijt]|pos_[qk]_b")
 TYPES = dict.fromkeys(("pos_q", "pos_k", "target", "places"), "*i64")
-TYPES |= dict.fromkeys(("lse", "terms", "mask", "cos", "sin", "log_sums", "log_probs"), "*fp32")
+TYPES |= dict.fromkeys(("norms", "terms", "mask", "cos", "sin", "log_sums", "log_probs"), "*fp32")
 TYPES |= dict.fromkeys(("scale", "confidence", "sign", "factor"), "fp32")
 OTHERS = (
     (steps._cross_entropy, {"BLOCK": 4096, "REPLACES": True, "num_warps": 8}),

@@ -5,6 +5,7 @@ Without a GPU, `make test-triton` runs the kernels in Triton's interpreter.
 
 import importlib.util
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -167,14 +168,34 @@ def test_any_positions(case, causal, served, tall):
     assert served
 
 
-def test_the_smallest_number_as_a_mask(served):
-    """All keys are masked alike, so all are seen."""
-    heads, pos = inputs("short"), torch.arange(5, device=DEVICE)[None]
-    mask = torch.full((2, 1, 1, 5), torch.finfo(torch.float32).min, device=DEVICE)
-    position = Shaw(num_heads=3, head_dim=16, add_to="keys").to(DEVICE)
-    out = attend(*heads, mask, position, pos, pos)
-    torch.testing.assert_close(out, heads[2].mean(2, keepdim=True).expand_as(out))
-    assert served
+LOWEST = torch.finfo(torch.float32).min
+
+
+@pytest.mark.parametrize(
+    ("kind", "causal", "low"),
+    [("both", False, -1e9), ("both", True, LOWEST), ("numbers", False, LOWEST)],
+)
+def test_low_numbers_as_a_mask(kind, causal, low, served):
+    """Where all keys of a sentence have it, all are seen, and nothing is left of their scores."""
+    (heads, length), (build, options) = (inputs("blocks"), 70), KINDS[kind]
+    width = {"dim": 96} if build is T5 else {"head_dim": 32}
+    position = build(num_heads=3, **width, **options).to(DEVICE)
+    pos = torch.arange(length, device=DEVICE)[None]
+    mask = torch.zeros(2, 1, 1, length, device=DEVICE)
+    mask[0, ..., 50:] = mask[1] = low
+    tensors = [*heads, *position.parameters()]
+    gradient = torch.randn(heads[0].shape, device=DEVICE)
+    found = []
+    for run in (partial(attend, causal=causal), attend_with_probs):
+        given = mask
+        if run is attend_with_probs and causal:
+            given = mask + causal_mask(length, length, torch.float32, mask.device)
+        out = run(*heads, given, position, pos, pos)
+        out = out if isinstance(out, torch.Tensor) else out[0]
+        found.append([out.detach(), *torch.autograd.grad(out, tensors, gradient)])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() < 1e-4 * (1 + other.norm())
+    assert len(served) == 1
 
 
 @pytest.mark.parametrize(("num_queries", "num_keys"), [(290, 33), (33, 290)])

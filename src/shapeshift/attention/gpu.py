@@ -98,7 +98,7 @@ def _attend_forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with `by_row (B, Q, H, _aligned(R))`, or `(H, _aligned(R))` for all queries, added
     to the scores, each at the pairs of its row. Also return the probabilities summed by row, or
-    nothing, and log2 Σ exp(scores) of each query."""
+    nothing, and `(B, H, 2, Q)` of each query: the highest score and 1 / Σ 2^(score - highest)."""
     made: tuple[Tensor, Tensor, Tensor] = _empty(q, num_rows, causal, with_sums)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
     options |= _with_rows(by_row, with_sums)
@@ -114,7 +114,7 @@ def _empty(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     (B, H, Q, E), (num_rows, _, with_sums) = q.shape, rest[-3:]
     out = q.new_empty(B, Q, H, E).transpose(1, 2)
     sums = q.new_empty((B, Q, H, _aligned(num_rows)) if with_sums else (0,))
-    return out, sums, q.new_empty(B, H, Q, dtype=torch.float32)
+    return out, sums, q.new_empty(B, H, 2, Q, dtype=torch.float32)
 
 
 def _attend_backward(
@@ -128,15 +128,15 @@ def _attend_backward(
     causal: bool,
 ) -> list[Tensor]:
     """Return the gradients of q, k, v and, if there is one, `by_row`, of each query."""
-    q, k, v, pos_q, pos_k, out, sums, lse = saved
+    q, k, v, pos_q, pos_k, out, sums, norms = saved
     grads: list[Tensor] = _empty_grads(grad, grad_sums, saved, by_row)
     grad_by_row = None if by_row is None else grads[3]
     (B, H, Q, _), K = q.shape, k.shape[2]
-    terms = lse.new_empty(B, H, 6, Q)
+    terms = norms.new_empty(B, H, 7, Q)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
     options |= _with_rows(by_row, grad_sums is not None)
     _backward_queries[(B * H * triton.cdiv(Q, options["M"]),)](
-        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, terms, grad, grad_sums, grads[0],
+        q, k, v, by_row, mask, pos_q, pos_k, out, sums, norms, terms, grad, grad_sums, grads[0],
         grad_by_row, *_strides(q, k, v, out, grad, grads[0]), *shape, **options,
     )  # fmt: skip
     options |= {"M": options["N"], "N": options["M"]}  # it owns keys
@@ -402,7 +402,7 @@ def _store_sums(
 @triton.jit(do_not_specialize=SIZES)
 def _forward(
     q, k, v, by_row, mask, pos_q, pos_k,
-    out, sums, lse,
+    out, sums, norms,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
     out_b, out_h, out_i, mask_b, pos_q_b, pos_k_b,
     H, Q, K, scale, low,
@@ -485,10 +485,11 @@ def _forward(
                     last += tl.where(before, 0.0, added)
     share = tl.where(total > 0, 1 / total, 0.0)
     _store(out + b * out_b + h * out_h, found * share[:, None], i, Q, out_i, E)
-    # Without a key, probabilities are 2^(score - inf) = 0.
-    tl.store(
-        lse + head * Q + i, tl.where(total > 0, peak + tl.log2(total), float("inf")), mask=i < Q
-    )
+    # Apart, as the logarithm of the total would be lost in a peak such as -1e9. Without a key,
+    # probabilities are 2^(score - inf) = 0.
+    norms += head * 2 * Q + i
+    tl.store(norms, tl.where(total > 0, peak, float("inf")), mask=i < Q)
+    tl.store(norms + Q, share, mask=i < Q)
     if SUMMED:
         between *= share[:, None]
         sums += (b * Q * H + h) * STEP
@@ -498,7 +499,7 @@ def _forward(
 @triton.jit(do_not_specialize=SIZES)
 def _backward_queries(
     q, k, v, by_row, mask, pos_q, pos_k,
-    out, sums, lse, terms, grad, grad_sums, grad_q,
+    out, sums, norms, terms, grad, grad_sums, grad_q,
     grad_by_row,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
     out_b, out_h, out_i, grad_b, grad_h, grad_i,
@@ -518,7 +519,9 @@ def _backward_queries(
     queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
     grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
     outputs = _load(out + b * out_b + h * out_h, i, Q, out_i, E)
-    log_sum = tl.load(lse + head * Q + i, mask=i < Q, other=float("inf"))
+    norms += head * 2 * Q + i
+    peak = tl.load(norms, mask=i < Q, other=float("inf"))
+    share = tl.load(norms + Q, mask=i < Q, other=0.0)
     mean = tl.sum(grads.to(tl.float32) * outputs.to(tl.float32), 1)  # of gradients, by probability
     if SUMMED:
         grad_sums += (b * Q * H + h) * STEP
@@ -527,24 +530,25 @@ def _backward_queries(
         inside = (i < Q)[:, None] & (columns < ROWS)
         every = i[:, None] * step + columns
         mean += tl.sum(_pairs(grad_sums, every, inside) * _pairs(sums, every, inside), 1)
-    # Scores less `log_sum`, and gradients less `mean`: what pairs of the first and the last row
-    # add to a product of vectors is in these numbers, of which `_backward_keys` needs all.
-    log_first, log_last, mean_first, mean_last = log_sum, log_sum, mean, mean
+    # Scores less `peak`, and gradients less `mean`: what pairs of the first and the last row add to
+    # a product of vectors is in these numbers, of which `_backward_keys` needs all.
+    peak_first, peak_last, mean_first, mean_last = peak, peak, mean, mean
     if BIASED:
         by_row += (h if SHARED else b * Q * H + h) * STEP
         bias_step = 0 if SHARED else step
-        log_first -= _pairs(by_row, i * bias_step, i < Q) * LOG2E
-        log_last -= _pairs(by_row, i * bias_step + ROWS - 1, i < Q) * LOG2E
+        peak_first -= _pairs(by_row, i * bias_step, i < Q) * LOG2E
+        peak_last -= _pairs(by_row, i * bias_step + ROWS - 1, i < Q) * LOG2E
     if SUMMED:
         mean_first -= _pairs(grad_sums, i * step, i < Q)
         mean_last -= _pairs(grad_sums, i * step + ROWS - 1, i < Q)
-    terms += head * 6 * Q + i
-    tl.store(terms, log_first, mask=i < Q)
+    terms += head * 7 * Q + i
+    tl.store(terms, peak_first, mask=i < Q)
     tl.store(terms + Q, mean_first, mask=i < Q)
-    tl.store(terms + 2 * Q, log_last, mask=i < Q)
+    tl.store(terms + 2 * Q, peak_last, mask=i < Q)
     tl.store(terms + 3 * Q, mean_last, mask=i < Q)
-    tl.store(terms + 4 * Q, log_sum, mask=i < Q)
+    tl.store(terms + 4 * Q, peak, mask=i < Q)
     tl.store(terms + 5 * Q, mean, mask=i < Q)
+    tl.store(terms + 6 * Q, share, mask=i < Q)
     if MASKED:
         mask += b * mask_b
     pos_q += b * pos_q_b
@@ -567,7 +571,7 @@ def _backward_queries(
             before = n < left
             start = (n if part > 0 else tl.where(before, n, n + right - left)) * N
             j = start + tl.arange(0, N)
-            less, less_grad = log_sum, mean
+            less, less_grad = peak, mean
             if part > 0:
                 rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
                 if BIASED:
@@ -576,22 +580,23 @@ def _backward_queries(
                 if SUMMED:
                     grad_bias = _pairs(grad_sums, i[:, None] * step + rows, (i < Q)[:, None])
             else:
-                less = tl.where(before, log_first, log_last)
+                less = tl.where(before, peak_first, peak_last)
                 less_grad = tl.where(before, mean_first, mean_last)
             keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
             values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
-            scores = _product(queries, tl.trans(keys)) * (scale * LOG2E) - less[:, None]
-            scores += _of_keys(mask, j, K, MASKED)[None, :]
+            scores = _product(queries, tl.trans(keys)) * (scale * LOG2E)
+            if BIASED and part > 0:
+                scores += bias
+            # As in the forward pass, where a low mask may have left nothing of the rest.
+            scores = scores + _of_keys(mask, j, K, MASKED)[None, :] - less[:, None]
             grad_probs = _product(grads, tl.trans(values)) - less_grad[:, None]
             if part > 0:
-                if BIASED:
-                    scores += bias
                 if SUMMED:
                     grad_probs += grad_bias
                 if CAUSAL:
                     seen = j[None, :] <= i[:, None] + (K - Q)
                     scores = tl.where(seen, scores, float("-inf"))
-            grad_scores = tl.exp2(scores) * grad_probs
+            grad_scores = tl.exp2(scores) * share[:, None] * grad_probs
             found += _product(grad_scores.to(keys.dtype), keys)
             if BIASED:
                 if part > 0:
@@ -636,7 +641,7 @@ def _backward_keys(
         bias_step = 0 if SHARED else step
     if SUMMED:
         grad_sums += (b * Q * H + h) * STEP
-    terms += head * 6 * Q
+    terms += head * 7 * Q
     pos_q += b * pos_q_b
     pos_k += b * pos_k_b
     at_k = tl.load(pos_k + tl.minimum(j, K - 1))
@@ -672,18 +677,19 @@ def _backward_keys(
             grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
             less = tl.load(terms + which * Q + i, mask=i < Q, other=float("inf"))
             less_grad = tl.load(terms + (which + 1) * Q + i, mask=i < Q, other=0.0)
-            scores = _product(keys, tl.trans(queries)) * (scale * LOG2E) - less[None, :]
-            scores += by_key[:, None]
+            share = tl.load(terms + 6 * Q + i, mask=i < Q, other=0.0)
+            scores = _product(keys, tl.trans(queries)) * (scale * LOG2E)
+            if BIASED and part > 0:
+                scores += bias
+            scores = scores + by_key[:, None] - less[None, :]
             grad_probs = _product(values, tl.trans(grads)) - less_grad[None, :]
             if part > 0:
-                if BIASED:
-                    scores += bias
                 if SUMMED:
                     grad_probs += grad_bias
                 if CAUSAL:
                     seen = j[:, None] <= i[None, :] + (K - Q)
                     scores = tl.where(seen, scores, float("-inf"))
-            probs = tl.exp2(scores)
+            probs = tl.exp2(scores) * share[None, :]
             found_v += _product(probs.to(grads.dtype), grads)
             grad_scores = probs * grad_probs
             found_k += _product(grad_scores.to(queries.dtype), queries)
