@@ -6,9 +6,11 @@
     python docs/generate_results.py --unpack reproduced  # `shapeshift reproduce` goes on from there
 
 An archive, PROFILE.PAPER.tar.xz, holds the settings, logs, translations and measured results of
-each run, and what was computed from weights. From it `shapeshift reproduce PAPER --profile PROFILE
---no-run` makes every table, figure and verdict again, and this script the page, byte for byte, the
-figures, and the spread of results by which power is computed (`shapeshift.study.power`).
+each run, and what was computed from these and from weights. Of runs on text that is not ours, it
+has no translations and references, only what was computed from them. From it `shapeshift reproduce
+PAPER --profile PROFILE --no-run` makes every table, figure and verdict again, and this script the
+page, byte for byte, the figures, and the spread of results by which power is computed
+(`shapeshift.study.power`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import yaml
 from PIL import Image
 
 from shapeshift.evaluation.tables import NO_VALUE
@@ -52,6 +55,9 @@ KEPT = (
 )
 """Of a run's folder: all but weights, subword models and what the processes printed."""
 
+NO_TEXT = ("*.detokenize.txt", "*.files.txt")
+"""Files in `run/results` that hold neither references nor translations."""
+
 TABLES = {"shape": "table2", "shaw": "table2", "nhk": "table2", "beyond": "master"}
 """Paper → the study whose first table the page shows, next to the paper's."""
 
@@ -71,20 +77,29 @@ Documents = dict[tuple[str, str], list[StudyDocument]]
 def pack(directory: Path) -> None:
     """Keep the runs of the studies that `shapeshift reproduce` has written to a folder."""
     runs = directory / RUNS
-    keys = defaultdict[tuple[str, str], set[str]](set)
+    configs = defaultdict[tuple[str, str], dict[str, str]](dict)
     for study in chain.from_iterable(paper.studies for paper in collect(directory)):
         document = study.document
-        if document.paper in PAPERS and not document.label and not document.settings:
-            keys[document.profile, document.paper].update(document.configs)
+        others = [x for x in document.settings if not x.startswith("data.corpus.root=")]
+        if document.paper in PAPERS and not document.label and not others:
+            configs[document.profile, document.paper] |= document.configs
     computed = [*(runs / "computed").glob("*.json")]
-    for (profile, paper), own in keys.items():
-        files = [x for key in own for kept in KEPT for x in (runs / key).glob(kept)]
+    for (profile, paper), own in configs.items():
+        files = chain.from_iterable(_kept(runs / key, config) for key, config in own.items())
         with tarfile.open(RESULTS / f"{profile}.{paper}.tar.xz", "w:xz", preset=9) as archive:
             for path in sorted([*files, *computed]):
                 entry = tarfile.TarInfo(path.relative_to(directory).as_posix())
                 content = path.read_bytes()
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
+
+
+def _kept(run: Path, config: str) -> Iterator[Path]:
+    """Yield the files of a run's folder that are kept."""
+    is_ours = yaml.safe_load(config)["data"]["corpus"]["corpus"] == "grammar"
+    for path in chain.from_iterable(run.glob(pattern) for pattern in KEPT):
+        if is_ours or path.suffix != ".txt" or any(map(path.match, NO_TEXT)):
+            yield path
 
 
 def unpack(directory: Path) -> None:

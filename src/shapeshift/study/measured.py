@@ -243,8 +243,8 @@ class Measured:
             return Score(name=metric.name, value=mean, signature="", details={})
 
         def compute() -> Scores:
-            run, data = self._folder(planned).run, self.prepared(planned)
-            lengths = [int(n) for split in splits for n in data.store(split).source_lengths]
+            run = self._folder(planned).run
+            lengths = [n for split in splits for n in self.source_lengths(planned, split)]
             if metric.examples == "values":
                 check_parallel(len(values), len(lengths), "source lengths")
                 return Scores(
@@ -280,6 +280,15 @@ class Measured:
     def has_few(self, planned: PlannedRun, split: Texts, lengths: Bounds) -> bool:
         """Return whether a run's text has too few sentences of these lengths for a comparison."""
         return sum(self.of_length([planned], split, lengths)) < FEW_SEGMENTS
+
+    def source_lengths(self, planned: PlannedRun, split: Split) -> list[int]:
+        """Return the source length of each sentence of a split, in subwords. They are kept, so that
+        results can be made again where the text is not."""
+
+        def compute() -> list[int]:
+            return [int(n) for n in self.prepared(planned).store(split).source_lengths]
+
+        return self.computed(f"lengths-{split}", list[int], [planned], compute)
 
     def prepared(self, planned: PlannedRun) -> Prepared:
         """Return a run's prepared data; prepare it if needed."""
@@ -501,6 +510,7 @@ class Measured:
             if record is None:
                 raise ShapeshiftError(f"the run {planned.name} is not finished")
             settings = planned.config.model_dump(mode="json") | other_tokenizer(planned.config)
+            settings["data"]["corpus"].pop("root", None)  # where the text is, not what it is
             sources.append([record.checkpoint, settings])
         if own := definition_sha256(compute):
             sources.append([own])
@@ -536,8 +546,8 @@ class Measured:
                 " them without lengths"
             )
         low, high = lengths
-        all_lengths = self.prepared(runs[0]).store(split).source_lengths
-        return [low <= int(n) and (high is None or int(n) < high) for n in all_lengths]
+        all_lengths = self.source_lengths(runs[0], split)
+        return [low <= n and (high is None or n < high) for n in all_lengths]
 
 
 def settings_label(axes: Axes) -> str:

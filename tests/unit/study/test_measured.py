@@ -1,5 +1,6 @@
 """What a study finds in the folders of runs; the records are made by hand."""
 
+from collections import Counter
 from dataclasses import replace
 from statistics import fmean
 from types import SimpleNamespace
@@ -180,7 +181,31 @@ def test_scores_and_tests_are_made_again_with_another_tokenizer(scored):
         assert compared(scored, runs).baseline_score == pytest.approx(bleu.value)
         found[bleu.signature.split("|")[3]] = bleu.value
     assert found["tok:13a"] != found["tok:char"]
-    assert len(list((scored / "computed").iterdir())) == 4
+    names = (path.name.partition("-")[0] for path in (scored / "computed").iterdir())
+    assert Counter(names) == {"scores": 2, "comparison": 2, "lengths": 2}
+
+
+def test_results_of_a_text_are_made_again_where_it_is_not(scored):
+    """As in docs/results, which keeps no text of a corpus of files."""
+
+    def study(root):
+        text = f"source: en, target: de, train: [a], valid: [a], test: [a], root: {root}"
+        setting = f"data.corpus={{corpus: files, {text}}}"
+        return [plan_run(planned.axes["position"], planned.seed, setting) for planned in RUNS]
+
+    def results(measured, runs):
+        long = compare(measured, lengths=(50, None)).comparison
+        return long, measured.scores(runs[0]), measured.has_few(runs[0], "test", (50, None))
+
+    for planned in (runs := study("here")):
+        better = planned.axes["position"] == "shape"
+        put(scored, planned, hypotheses=REFERENCES if better else REFERENCES[:15] + WORSE[15:])
+    found = results(make_study(scored, runs), runs)
+    assert found[0].difference > 0
+    for path in scored.glob("*/run/results/*.txt"):
+        path.unlink()
+    runs = study("there")
+    assert results(Measured(runs, scored, scored / "prepared"), runs) == found
 
 
 ERRORS = """\
