@@ -15,7 +15,7 @@ from shapeshift.kernels.processor import has_bf16_products
 
 from .attention import Attention
 from .layers import FeedForward
-from .linear import is_as_built
+from .linear import can_fuse
 from .transformer import Transformer
 
 
@@ -114,10 +114,10 @@ def _use(linear: type[BlockedLinear | PanelLinear], model: Transformer) -> None:
             continue
         for name in names:
             layer: nn.Linear = getattr(module, name)
-            if not is_as_built(layer):  # hooks see it, or it computes something else
+            if not can_fuse(layer):  # hooks see it, or it computes something else
                 continue
             activation = "none"
-            if name == "inner" and is_as_built(module.get_submodule("activation")):
+            if name == "inner" and can_fuse(module.get_submodule("activation")):
                 activation, module.activation = "relu", nn.Identity()
             module.register_module(name, linear(layer.weight, layer.bias, activation))
 

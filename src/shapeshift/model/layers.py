@@ -16,7 +16,7 @@ from shapeshift.positions.checks import describe
 
 from .attention import Attention
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
-from .linear import apply_linear, is_as_built
+from .linear import apply_linear, can_fuse
 
 NORM_EPS = 1e-6
 
@@ -87,7 +87,7 @@ class FeedForward(nn.Module):
         # One row a token: the gradient of what is done to a view in place is copied twice.
         hidden = apply_linear(self.inner, x.flatten(0, -2))
         # In place, unless a hook or another module sees what is overwritten.
-        relu = is_as_built(self.inner, self.activation) and type(self.activation) is nn.ReLU
+        relu = can_fuse(self.inner, self.activation) and type(self.activation) is nn.ReLU
         hidden = hidden if relu else self.activation(hidden)
         out = apply_linear(self.outer, dropout(hidden, self.dropout, self.training, relu))
         return out.view(x.shape)

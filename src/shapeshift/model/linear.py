@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.kernels.processor import multiplies_bf16_faster
-from shapeshift.positions import base
+from shapeshift.positions.base import is_as_built
 
 
 def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
@@ -19,16 +19,16 @@ def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
     The testbed's layers are torch.nn.Linear itself, because tools such as
     `torch.ao.quantization.quantize_dynamic` look for exactly this type.
     """
-    if is_as_built(module):
+    if can_fuse(module):
         return linear(x, module.weight, module.bias)  # type: ignore[arg-type]
     out: Tensor = module(x)
     return out
 
 
-def is_as_built(*modules: nn.Module) -> bool:
-    """Return whether modules are unchanged, see `positions.base.is_as_built`. Under a compiler or a
-    transform of torch.func, the answer is no."""
-    return not kernels.is_traced() and base.is_as_built(*modules)
+def can_fuse(*modules: nn.Module) -> bool:
+    """Return whether modules can be computed from their weights alone, see `is_as_built`. Under a
+    compiler or a transform of torch.func, the answer is no."""
+    return not kernels.is_traced() and is_as_built(*modules)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

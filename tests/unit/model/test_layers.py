@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from shapeshift import kernels
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss, layers
 from shapeshift.model.attention import Attention
-from shapeshift.model.linear import apply_linear, is_as_built
+from shapeshift.model.linear import apply_linear, can_fuse
 from shapeshift.positions import SCHEMES
 
 
@@ -152,7 +152,7 @@ def test_relu_leaves_alone_what_another_module_holds(rate, dtype):
     assert (feed_forward.inner.result < 0).any()
     changed = layers.FeedForward(32, 64, "relu", rate)
     parametrize.register_parametrization(changed.inner, "weight", nn.Tanh())
-    assert not is_as_built(changed.inner)
+    assert not can_fuse(changed.inner)
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         changed(torch.randn(3, 5, 32)).sum().backward()
     assert changed.inner.parametrizations.weight.original.grad.any()
