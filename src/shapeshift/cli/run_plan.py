@@ -74,12 +74,12 @@ def run_plan(
         for study, error in failures.items():
             notice(f"{plan.paper.name}:{study} cannot be made: {error}", "bold red")
         try:
-            write_page(directory, directory / PAGE)
+            if documents:
+                write_page(directory, directory / PAGE)
+                without = f", without {', '.join(failures)} of this command" if failures else ""
+                show(f"report: {directory / PAGE}{without}")
         except ShapeshiftError as error:  # the studies are written all the same
             notice(f"{PAGE} is not written: {error}", "bold red")
-        else:
-            without = f", without {', '.join(failures)} of this command" if failures else ""
-            show(f"report: {directory / PAGE}{without}")
     for planned, message in failed:  # at the end, where users see it
         notice(f"{planned.name} ({planned.key}) failed:", "bold red")
         for line in message.splitlines():

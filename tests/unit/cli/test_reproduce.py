@@ -2,7 +2,9 @@
 
 import json
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli import reproduce
+from shapeshift.study import planning
 
 from .running import shapeshift
 
@@ -71,3 +73,14 @@ def test_claims_are_listed_with_what_seeds_find(tmp_path, monkeypatch):
     wrong = ("shape", "training.max_updates=9", "--list", "--claims")
     status, _, err = shapeshift(tmp_path, "reproduce", *wrong)
     assert (status, "training.max_updates=9 has no effect" in err) == (2, True)
+
+
+def test_no_page_is_asked_for_where_no_study_can_be_made(tmp_path, monkeypatch):
+    def fail(plan, *_):
+        return [], dict.fromkeys(plan.paper.studies, ShapeshiftError("no space left"))
+
+    monkeypatch.setattr(planning, "write_studies", fail)
+    status, out, err = shapeshift(tmp_path, "reproduce", "shaw:table2", "--no-run")
+    assert status == 1
+    assert "shaw:table2 cannot be made: no space left" in err
+    assert "report.html" not in out + err
