@@ -61,6 +61,9 @@ NO_TEXT = ("*.detokenize.txt", "*.files.txt")
 TABLES = {"shape": "table2", "shaw": "table2", "nhk": "table2", "beyond": "master"}
 """Paper → the study whose first table the page shows, next to the paper's."""
 
+ON_TEXT = "small"
+"""The profile of real text, whose table the page shows as well."""
+
 FIGURES = {
     ("shape", "figure3-extrapolate"): "what SHAPE and RPE gain over APE, by source length",
     ("shaw", "table2"): "BLEU by clipping distance",
@@ -144,7 +147,9 @@ def page(documents: Documents, directory: Path) -> str:
         if not own:
             continue
         parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
-        parts += _table(paper, min(reversed([*own.values()]), key=partial(_num_missing, paper)))
+        first = min(reversed([*own.values()]), key=partial(_num_missing, paper))
+        on_text = [x for profile, x in own.items() if profile == ON_TEXT and x is not first]
+        parts += _tables(paper, [*first, *chain.from_iterable(on_text)])
         for (owner, figure), caption in FIGURES.items():
             if owner == name and (profile := _profile_of_figure(documents, name, figure)):
                 parts.append(f"![{figure}](results/{name}-{figure}.png)\n")
@@ -173,17 +178,18 @@ def _num_missing(paper: Paper, own: Sequence[StudyDocument]) -> float:
     return min((len(x.unfinished) for x in own if x.study == TABLES[paper.name]), default=math.inf)
 
 
-def _table(paper: Paper, own: Sequence[StudyDocument]) -> Iterator[str]:
-    """Yield our table of a study and the paper's."""
+def _tables(paper: Paper, own: Sequence[StudyDocument]) -> Iterator[str]:
+    """Yield our tables of a study, and the paper's."""
     found = [x for x in own if x.study == TABLES[paper.name]]
-    for document, table in ((x, y) for x in found for y in x.tables):
-        if table is document.tables[0] or table.origin == "paper":
-            where = "in the paper" if table.origin == "paper" else f"{document.profile}, ours"
-            yield f"**{table.title} ({paper.name}:{document.study}, {where})**\n"
-            rows = [[entry.text for entry in row] for row in _measured(table)]
-            yield _markdown(table.header, rows) + "\n"
-            if table.notes:
-                yield "; ".join(table.notes) + "\n"
+    ours = [(x, x.tables[0]) for x in found if _measured(x.tables[0])]
+    theirs = [(found[0], table) for table in found[0].tables if table.origin == "paper"]
+    for document, table in (*ours, *theirs):
+        where = "in the paper" if table.origin == "paper" else f"{document.profile}, ours"
+        yield f"**{table.title} ({paper.name}:{document.study}, {where})**\n"
+        rows = [[entry.text for entry in row] for row in _measured(table)]
+        yield _markdown(table.header, rows) + "\n"
+        if table.notes:
+            yield "; ".join(table.notes) + "\n"
 
 
 def _measured(table: DocumentTable) -> list[tuple[Entry, ...]]:
