@@ -32,9 +32,8 @@ def separate_modules(module: nn.Module, seen: set[nn.Module] | None = None) -> N
 
 @contextmanager
 def keeping_ties(module: nn.Module) -> Iterator[None]:
-    """Context: at the end, restore the ties between names that shared one tensor. `to_empty` and
-    `load_state_dict(assign=True)` replace the tensors of each module separately, which breaks
-    ties."""
+    """Context: at the end, restore the ties between names that shared one tensor. `to_empty`
+    replaces the tensors of each module separately, which breaks ties."""
     tied = tied_names(module)
     yield
     tie(module, tied)

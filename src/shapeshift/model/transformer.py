@@ -13,11 +13,12 @@ from torch.nn import functional as F
 from shapeshift import kernels
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.packing import Packing
+from shapeshift.positions.base import tied_names
 from shapeshift.positions.checks import can_read, describe, whole_number
 
 from .cache import ROOM, FixedKeyValues, KeyValues, Slots, SourceKeyValues
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
-from .tied import keeping_ties
+from .tied import keeping_ties, tie
 
 PAD = 0
 """The id of padding, which stands right of a sentence."""
@@ -64,15 +65,15 @@ class Transformer(nn.Module):
         self.projection: nn.Module | None = None  # in a copy for inference: what `project` does
         self.encoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
+        # Hooks, because `load_state_dict` of a module around this one calls no method of this one.
+        self._tied: dict[str, str] = {}
+        self.register_load_state_dict_pre_hook(_note_ties)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_restore_ties)  # type: ignore[no-untyped-call]
 
     def _apply(self, *args: Any, **kwargs: Any) -> Self:
         with keeping_ties(self):
             super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         return self
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        with keeping_ties(self):
-            return super().load_state_dict(*args, **kwargs)
 
     def encode(
         self, source: Tensor, *, offset: int | Tensor | None = None, packing: Packing | None = None
@@ -353,6 +354,14 @@ class DecoderState:
         )
         for _, cross in self._caches:
             cross.select(sentences)
+
+
+def _note_ties(model: Transformer, *_: Any) -> None:
+    model._tied = tied_names(model)
+
+
+def _restore_ties(model: Transformer, _: Any) -> None:
+    tie(model, model._tied)
 
 
 def check_padding(name: str, ids: Tensor) -> None:

@@ -4,6 +4,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from torch import nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
@@ -79,6 +80,19 @@ def test_shared_weights_have_their_names_and_stay_one_when_tensors_are_replaced(
     sizes += [count(model), count(empty), count(deepcopy(model)), count(model.double())]
     assert len(set(sizes)) == 1
     assert model.source.tokens.weight is model.output.weight
+
+
+@pytest.mark.parametrize("around", [nn.Sequential, torch.compile])
+def test_shared_weights_stay_one_when_a_module_around_the_model_is_loaded(around):
+    model = make("tupe")
+    outer = deepcopy(around(model))  # whose hooks are those of the copy
+    copy = next(x for x in outer.modules() if isinstance(x, Transformer))
+    state = {name: torch.randn_like(x) for name, x in outer.state_dict().items()}
+    outer.load_state_dict(state, assign=True)
+    assert count(copy) == count(model)
+    assert copy.source.tokens.weight is copy.target.tokens.weight is copy.output.weight
+    ours = copy.decoder[0].attention.position, copy.decoder[1].attention.position
+    assert ours[0].query is ours[1].query
 
 
 def test_sides_of_different_size_cannot_share():
