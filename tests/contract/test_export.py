@@ -1,9 +1,11 @@
 """Every scheme can be exported: encoder and decoder for any batch and length, in evaluation."""
 
+from io import BytesIO
+
 import torch
 import torch._dynamo.exc
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram, export
+from torch.export import Dim, ExportedProgram, export, load, save
 
 from shapeshift.attention.backends import sdpa
 from shapeshift.model import Transformer
@@ -59,7 +61,8 @@ def test_programs_serve_other_batches_and_lengths(compiled_scheme, make_model, l
         program.module() for program in exported(model, source, target[:, :7].contiguous(), 40)
     )
     larger = torch.cat((source.flip(0), source)), target.repeat(2, 1)
-    for batch in (larger, (source[:2, :6], target[:2, :11])):
+    as_long = source[:2, :6], target[:2, :6]
+    for batch in (larger, (source[:2, :6], target[:2, :11]), as_long):
         close(decoder(batch[1], encoder(batch[0])), logits(model, *batch))
 
 
@@ -70,4 +73,18 @@ def test_a_program_serves_short_and_long_sentences(make_model, logits, sentences
     source, target = sentences
     encoder, decoder = (program.module() for program in exported(model, source, target, 2 * border))
     source, target = source[:1].repeat(3, border // 9 + 1), target.repeat(1, border // 32 + 1)
+    close(decoder(target, encoder(source)), logits(model, source, target))
+
+
+@torch.no_grad()
+def test_saved_programs_compute_the_same(make_model, logits, sentences):
+    model = make_model(SCHEMES["rope"], encoder_layers=1, decoder_layers=1)
+    source, target = sentences
+    opened = []
+    for program in exported(model, source, target, 40):
+        file = BytesIO()
+        save(program, file)
+        file.seek(0)
+        opened.append(load(file).module())
+    encoder, decoder = opened
     close(decoder(target, encoder(source)), logits(model, source, target))

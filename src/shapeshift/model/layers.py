@@ -118,7 +118,8 @@ class Memory:
     mask: Tensor
 
 
-torch.export.register_dataclass(Memory)  # an exported encoder returns it, a decoder takes it
+# An exported encoder returns it, and a decoder takes it. A saved program names it.
+torch.export.register_dataclass(Memory, serialized_type_name="shapeshift.model.Memory")
 
 
 LayerCache = tuple[KeyValues | FixedKeyValues, SourceKeyValues]

@@ -1,6 +1,7 @@
 """Masks at their edges: a query that may see nothing, and numbers that a dtype does not have."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -204,8 +205,19 @@ def test_keys_that_overlap_in_memory_have_gradients_in_bfloat16(monkeypatch, ran
 COMPILED = pytest.param("compiled", marks=pytest.mark.long)
 
 
+class Loss(torch.nn.Module):
+    """A function as a forward pass."""
+
+    def __init__(self, loss: Callable[..., Tensor]):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, *heads: Tensor) -> Tensor:
+        return self.loss(*heads)
+
+
 @pytest.mark.parametrize("low", [torch.finfo(torch.float32).min, -1e9])
-@pytest.mark.parametrize("way", ["eager", "torch.func", COMPILED])
+@pytest.mark.parametrize("way", ["eager", "torch.func", "exported", COMPILED])
 def test_rows_of_low_numbers_have_right_gradients(monkeypatch, ran, way, low):
     """PyTorch's fused attention on a CPU multiplies those of keys by their number."""
     monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
@@ -223,8 +235,10 @@ def test_rows_of_low_numbers_have_right_gradients(monkeypatch, ran, way, low):
         own = torch.func.grad(loss, (0, 1, 2))(*given)
     else:
         function = torch.compile(loss, backend="aot_eager") if way == "compiled" else loss
+        if way == "exported":
+            function = torch.export.export(Loss(loss), tuple(given)).module()
         own = torch.autograd.grad(function(*given), given)
-    assert way == "compiled" or ran == ["reference"]
+    assert way in ("compiled", "exported") or ran == ["reference"]
     others = torch.autograd.grad(expected.square().sum(), given)
     for one, other in zip(own, others, strict=True):
         torch.testing.assert_close(one, other)

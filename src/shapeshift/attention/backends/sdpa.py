@@ -43,8 +43,8 @@ def refuses(call: Call) -> str | None:
         return f"with fewer than {fewest} keys its kernel for a CPU is slower than reference"
     # It keeps log Σ exp(scores), in which the sum is lost next to a large number: gradients of rows
     # that have only such, as of padding in transformers, would be K times too large. An exported
-    # graph computes none.
-    mask = call.mask if call.wants_gradients and not torch.compiler.is_exporting() else None
+    # program can be trained, too, unless it was exported without gradients.
+    mask = call.mask if call.wants_gradients else None
     if mask is not None and call.traced:
         return "its gradients are wrong in rows of low numbers alone, which a graph does not show"
     if mask is not None:
@@ -58,7 +58,9 @@ def run(call: Call) -> Tensor:
     q, k, v, mask = call.heads()
     p, num_keys = call.dropout_p, k.shape[2]
     is_triangle = call.causal and mask is None and not call.biased
-    if num_keys != call.Q:  # a boolean of Python: sizes in a compiled graph are symbols
+    # Compared only where it matters: an exported program would refuse lengths that compare
+    # differently. A boolean of Python, for sizes in a graph are symbols.
+    if is_triangle and num_keys != call.Q:
         is_triangle = False
     if call.causal and not is_triangle:
         triangle = causal_mask(call.Q, num_keys, q.dtype, q.device)
