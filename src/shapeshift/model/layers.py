@@ -118,8 +118,10 @@ class Memory:
     mask: Tensor
 
 
-# An exported encoder returns it, and a decoder takes it. A saved program names it.
+# An exported encoder returns it, and a decoder takes it. A saved program names it and has one as an
+# example.
 torch.export.register_dataclass(Memory, serialized_type_name="shapeshift.model.Memory")
+torch.serialization.add_safe_globals([Memory])
 
 
 LayerCache = tuple[KeyValues | FixedKeyValues, SourceKeyValues]
