@@ -7,10 +7,10 @@
 
 An archive, PROFILE.PAPER.tar.xz, holds the settings, logs, translations and measured results of
 each run, and what was computed from these and from weights. Of runs on text that is not ours, it
-has no translations and references, only what was computed from them. From it `shapeshift reproduce
-PAPER --profile PROFILE --no-run` makes every table, figure and verdict again, and this script the
-page, byte for byte, the figures, and the spread of results by which power is computed
-(`shapeshift.study.power`).
+has no translations and references, only what was computed from them, and nothing for tables that
+count the text. From it `shapeshift reproduce PAPER --profile PROFILE --no-run` makes every other
+table, figure and verdict again, and this script the page, byte for byte, the figures, and the
+spread of results by which power is computed (`shapeshift.study.power`).
 """
 
 from __future__ import annotations
